@@ -79,10 +79,13 @@ def test_ranks_that_are_ahead_send_packets_of_the_round_before() -> None:
     assert repeated > 0
 
 
-def pair() -> tuple[Simulation, Membership]:
+def pair(aggregators: int = 1) -> tuple[Simulation, Membership]:
     """Return the simulation of a job of two ranks with three slots, and its membership."""
     membership = Membership(job=1, generation=1, rank=0, world_size=2, slots=3, lanes=1, block_size=4, first_seq=0)
-    return Simulation(membership, seed=1, network=Network(latency=0.001)), membership
+    simulation = Simulation(membership, seed=1, network=Network(latency=0.001))
+    for worker in simulation.workers:
+        worker.set_aggregators(aggregators)
+    return simulation, membership
 
 
 def seqs(payloads: list[bytes]) -> list[tuple[int, int]]:
@@ -93,13 +96,13 @@ def seqs(payloads: list[bytes]) -> list[tuple[int, int]]:
 
 
 def test_an_idle_rank_repeats_its_last_packet_before_it_begins_the_next_operation() -> None:
-    simulation, _ = pair()
+    simulation, _ = pair(2)
     worker = simulation.workers[0]
     simulation.reduce([[Operation(np.ones(12, np.float32))] for _ in range(2)])
     simulation.drain()
-    assert worker.suspend(1, 2) == [2]  # an announcement and a block
+    assert worker.suspend(1) == [2]  # an announcement and a block
     former = [payload for payload in simulation.sent[0] if seqs([payload]) == [(1, 1)]]
-    worker.rewind(1, 2, [1], 1.0)
+    worker.rewind(1, [1], 1.0)
     assert worker.take_packets() == former[:1]
     data = np.ones(12, np.float32)
     worker.submit(Operation(data), 1.0)
@@ -115,9 +118,10 @@ def test_an_idle_rank_repeats_its_last_packet_before_it_begins_the_next_operatio
 def test_a_suspended_slot_sends_nothing_and_takes_no_answer() -> None:
     simulation, membership = pair()
     worker = new_worker(membership)
+    worker.set_aggregators(3)
     worker.submit(Operation(np.ones(12, np.float32)), 0.0)
     first = worker.take_packets()
-    assert worker.suspend(0, 3) == [0]
+    assert worker.suspend(0) == [0]
     simulation.switch.receive(0, first[0])
     other = new_worker(replace(membership, rank=1))
     other.submit(Operation(np.ones(12, np.float32)), 0.0)
@@ -127,46 +131,47 @@ def test_a_suspended_slot_sends_nothing_and_takes_no_answer() -> None:
     for now in (0.02, 1.0, 2.0, 3.0):
         worker.tick(now)
         assert 0 not in {slot for slot, _ in seqs(worker.take_packets())}
-    assert worker.suspend(0, 3) == [0]
+    assert worker.suspend(0) == [0]
     assert worker.unanswered(10.0, 3.0) in (2, 4)
-    worker.rewind(0, 3, [0], 10.0)
+    worker.rewind(0, [0], 10.0)
     assert worker.take_packets() == first[:1]
 
 
 def test_rounds_that_cannot_be_are_refused() -> None:
     simulation, membership = pair()
     worker = new_worker(membership)
+    worker.set_aggregators(2)
     for rounds in ([], [0, 0, 0]):
         with pytest.raises(ValueError, match=f"rounds are {len(rounds)}: accepted are 2, one for each of the slots"):
-            worker.rewind(0, 2, rounds, 0.0)
+            worker.rewind(0, rounds, 0.0)
     for seq in (1, 2**32 - 1):  # it has sent no packet yet
         with pytest.raises(ValueError, match=f"the round of slot 2 is {seq}: accepted are 0 and the round before"):
-            worker.rewind(0, 2, [0, seq], 0.0)
+            worker.rewind(0, [0, seq], 0.0)
     worker = simulation.workers[0]
     simulation.reduce([[Operation(np.ones(4, np.float32))] for _ in range(2)])
-    assert worker.suspend(0, 1) == [2, 0, 0]
+    assert worker.suspend(0) == [2, 0, 0]
     for seq in (0, 3):
         with pytest.raises(ValueError, match=f"the round of slot 0 is {seq}: accepted are 2 and the round before"):
-            worker.rewind(0, 1, [seq, 0, 0], 0.0)
-    worker.rewind(0, 1, [1, 0, 0], 0.0)
+            worker.rewind(0, [seq, 0, 0], 0.0)
+    worker.rewind(0, [1, 0, 0], 0.0)
 
 
 def test_an_aggregator_without_slots_has_no_rounds() -> None:
-    _, membership = pair()
-    worker = new_worker(membership)
-    assert worker.suspend(3, 4) == []
-    worker.rewind(3, 4, [], 0.0)
+    simulation, _ = pair(4)
+    worker = simulation.workers[0]
+    assert worker.suspend(3) == []
+    worker.rewind(3, [], 0.0)
 
 
 def test_slots_that_change_forget_the_rounds_before() -> None:
     simulation, _ = pair()
     worker = simulation.workers[0]
     simulation.reduce([[Operation(np.ones(12, np.float32))] for _ in range(2)])
-    worker.suspend(0, 1)
+    worker.suspend(0)
     worker.begin_anew(2, 2)
-    assert worker.suspend(0, 1) == [2, 2]
+    assert worker.suspend(0) == [2, 2]
     with pytest.raises(ValueError, match="the round of slot 0 is 1: accepted are 2 and"):
-        worker.rewind(0, 1, [1, 2], 0.0)
+        worker.rewind(0, [1, 2], 0.0)
 
 
 def test_the_path_is_measured_anew() -> None:
@@ -181,7 +186,7 @@ def test_the_path_is_measured_anew() -> None:
         now = worker.next_deadline()
         worker.tick(now)
         worker.take_packets()
-    worker.suspend(0, 1)
+    worker.suspend(0)
     assert worker.next_deadline() is None
-    worker.rewind(0, 1, [2, 2, 2], now)
+    worker.rewind(0, [2, 2, 2], now)
     assert worker.next_deadline() == pytest.approx(now + 0.02)

@@ -37,11 +37,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_worker_next_first_seq": (c_uint32, [c_void_p]),
     "p4reduce_worker_begin_anew": (c_int, [c_void_p, c_uint32, c_uint32, _ERROR]),
     "p4reduce_worker_set_aggregators": (c_int, [c_void_p, c_uint32, _ERROR]),
-    "p4reduce_worker_suspend": (c_size_t, [c_void_p, c_uint32, c_uint32, POINTER(c_uint32), c_size_t]),
-    "p4reduce_worker_rewind": (
-        c_int,
-        [c_void_p, c_uint32, c_uint32, POINTER(c_uint32), c_size_t, c_double, _ERROR],
-    ),
+    "p4reduce_worker_suspend": (c_size_t, [c_void_p, c_uint32, POINTER(c_uint32), c_size_t]),
+    "p4reduce_worker_rewind": (c_int, [c_void_p, c_uint32, POINTER(c_uint32), c_size_t, c_double, _ERROR]),
     "p4reduce_worker_fail": (None, [c_void_p, c_char_p]),
     "p4reduce_worker_failure": (c_int, [c_void_p, _ERROR]),
     "p4reduce_worker_stats": (None, [c_void_p, POINTER(c.Stats)]),

@@ -106,10 +106,15 @@ void p4reduce_get_stats(p4reduce_engine *engine, p4reduce_stats *stats) {
     structure_out(stats, &snapshot.stats, sizeof snapshot.stats);
 }
 
+// Returns whether the engine is one whose slots can change and move: it sends packets, by one thread.
+static bool has_one_worker(const p4reduce_engine *engine) {
+    return engine->worker != NULL && engine->next_shard == NULL;
+}
+
 // Pausing.
 
 uint64_t p4reduce_hold(p4reduce_engine *engine, uint64_t operations) {
-    if (engine->worker == NULL || engine->next_shard != NULL)
+    if (!has_one_worker(engine))
         return 0;
     struct pause *pause = &engine->pause;
     pthread_mutex_lock(&engine->lock);
@@ -185,8 +190,7 @@ static void suspend(p4reduce_engine *engine, double now, struct driver_call *cal
     (void)now;
     struct move *move = (struct move *)call;
     if (move->aggregator < engine->link->aggregators)
-        move->suspended = (int64_t)p4reduce_worker_suspend(engine->worker, move->aggregator, engine->link->aggregators,
-                                                           move->rounds, move->count);
+        move->suspended = (int64_t)p4reduce_worker_suspend(engine->worker, move->aggregator, move->rounds, move->count);
 }
 
 static void move_on(p4reduce_engine *engine, double now, struct driver_call *call) {
@@ -197,17 +201,11 @@ static void move_on(p4reduce_engine *engine, double now, struct driver_call *cal
     error_fill(&refusal, P4REDUCE_INVALID, "there are no aggregators %" PRIu32 " and %" PRIu32, move->aggregator,
                move->via);
     if (engine->link->redirect(engine->link, move->aggregator, move->via, move->job) &&
-        p4reduce_worker_rewind(engine->worker, move->aggregator, engine->link->aggregators, move->rounds, move->count,
-                               now, &refusal) == P4REDUCE_OK)
+        p4reduce_worker_rewind(engine->worker, move->aggregator, move->rounds, move->count, now, &refusal) == P4REDUCE_OK)
         return;
     error_fill(&error, P4REDUCE_FAILED, "the controller moved slots of the job in a way that cannot be: %.900s",
                refusal.message);
     engine->ops->fail(engine, &error);
-}
-
-// Returns whether the engine is one whose slots can move. The link is the driver's: an engine that has ended has none.
-static bool has_one_worker(const p4reduce_engine *engine) {
-    return engine->worker != NULL && engine->next_shard == NULL;
 }
 
 int64_t p4reduce_suspend(p4reduce_engine *engine, uint32_t aggregator, uint32_t *rounds, size_t room) {

@@ -79,15 +79,15 @@ P4REDUCE_API uint32_t p4reduce_worker_next_first_seq(const p4reduce_worker *work
 P4REDUCE_API p4reduce_status p4reduce_worker_begin_anew(p4reduce_worker *worker, uint32_t slots, uint32_t first_seq,
                                                         p4reduce_error *error);
 
-/* Sends nothing in the slots of one of several aggregators until p4reduce_worker_rewind, and ignores answers to them:
- * the slots aggregator, aggregator + aggregators, and so on. Writes the round of each of them to `rounds`, at most
- * `room`. Returns how many slots these are. */
-P4REDUCE_API size_t p4reduce_worker_suspend(p4reduce_worker *worker, uint32_t aggregator, uint32_t aggregators,
-                                            uint32_t *rounds, size_t room);
+/* Sends nothing in the slots of one of the aggregators until p4reduce_worker_rewind, and ignores answers to them: slots
+ * aggregator, aggregator + n, and so on, of n aggregators. Writes the round of each of them to `rounds`, at most `room`.
+ * Returns how many slots these are. */
+P4REDUCE_API size_t p4reduce_worker_suspend(p4reduce_worker *worker, uint32_t aggregator, uint32_t *rounds,
+                                            size_t room);
 
 /* Resumes these slots, whose aggregator is elsewhere now, from these rounds: each the least of all ranks'. The worker
  * sends its packets of these rounds again. Returns P4REDUCE_INVALID if a slot cannot go back to its round. */
-P4REDUCE_API p4reduce_status p4reduce_worker_rewind(p4reduce_worker *worker, uint32_t aggregator, uint32_t aggregators,
+P4REDUCE_API p4reduce_status p4reduce_worker_rewind(p4reduce_worker *worker, uint32_t aggregator,
                                                     const uint32_t *rounds, size_t count, double now,
                                                     p4reduce_error *error);
 

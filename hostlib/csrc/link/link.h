@@ -64,17 +64,13 @@ static inline void link_mask_job(const struct link *link, uint8_t *payload) {
 // Hands the worker a packet that has arrived. Its job, generation and slot are the aggregator's, and become the job's.
 static inline void link_hand_over(const struct link *link, p4reduce_worker *worker, uint8_t *payload, size_t length,
                                   double now) {
-    if (length < AGGREGATION_SIZE) {
-        p4reduce_worker_receive(worker, payload, length, now);
-        return;
-    }
-    for (const struct link *other = link->carried; other != NULL; other = other->next_carried)
-        if (other->job == load_32(payload + AGGREGATION_JOB)) {
-            link = other;
-            break;
-        }
-    link_mask_job(link, payload);
-    if (link->aggregators > 1) {
+    if (link->aggregators > 0 && length >= AGGREGATION_SIZE) {
+        for (const struct link *other = link->carried; other != NULL; other = other->next_carried)
+            if (other->job == load_32(payload + AGGREGATION_JOB)) {
+                link = other;
+                break;
+            }
+        link_mask_job(link, payload);
         const uint32_t half = load_16(payload + AGGREGATION_SLOT);
         const uint32_t mapped = ((half >> 1) * link->aggregators + link->aggregator) << 1 | (half & 1);
         if (mapped > UINT16_MAX)

@@ -21,14 +21,10 @@ static unsigned in_flight(const struct recovery *recovery) {
     return recovery->in_state[SENT] + recovery->in_state[RETRANSMITTED];
 }
 
-static struct path *path_of(struct recovery *recovery, const struct slot *slot) {
-    return &recovery->paths[slot->index % recovery->aggregators];
-}
-
-static void unlink_slot(struct recovery *recovery, struct slot *slot) {
+static void unlink_slot(struct slot *slot) {
     if (!slot->in_unacked)
         return;
-    struct unacked *unacked = &path_of(recovery, slot)->unacked[slot->backoff_level];
+    struct unacked *unacked = &slot->path->unacked[slot->backoff_level];
     *(slot->prev ? &slot->prev->next : &unacked->head) = slot->next;
     *(slot->next ? &slot->next->prev : &unacked->tail) = slot->prev;
     slot->in_unacked = false;
@@ -36,11 +32,11 @@ static void unlink_slot(struct recovery *recovery, struct slot *slot) {
 
 // Moves the slot behind all others whose packet is in the network. A packet in PARTIAL_ACK only asks for others, so it
 // asks less and less often.
-static void await_answer(struct recovery *recovery, struct slot *slot) {
-    unlink_slot(recovery, slot);
+static void await_answer(struct slot *slot) {
+    unlink_slot(slot);
     const unsigned copies = slot->transmissions < BACKOFF_LEVELS ? slot->transmissions : BACKOFF_LEVELS;
     slot->backoff_level = slot_counted(slot) ? copies - 1 : 0;
-    struct unacked *unacked = &path_of(recovery, slot)->unacked[slot->backoff_level];
+    struct unacked *unacked = &slot->path->unacked[slot->backoff_level];
     slot->prev = unacked->tail;
     slot->next = NULL;
     *(slot->prev ? &slot->prev->next : &unacked->head) = slot;
@@ -50,7 +46,7 @@ static void await_answer(struct recovery *recovery, struct slot *slot) {
 
 static void forget(struct recovery *recovery, struct slot *slot) {
     enter(recovery, slot, IDLE);
-    unlink_slot(recovery, slot);
+    unlink_slot(slot);
     sending_withdraw(&recovery->sending, slot);
 }
 
@@ -65,7 +61,7 @@ static void transmit(struct recovery *recovery, struct slot *slot, double now) {
     // A copy that is still in the outbox is the only one.
     slot->transmissions += slot->transmissions == 0 || !slot->in_outbox;
     enter(recovery, slot, slot_counted(slot) ? PARTIAL_ACK : slot->transmissions == 1 ? SENT : RETRANSMITTED);
-    await_answer(recovery, slot);
+    await_answer(slot);
     sending_put(&recovery->sending, slot);
 }
 
@@ -74,7 +70,7 @@ static void send_or_queue(struct recovery *recovery, struct slot *slot, double n
         transmit(recovery, slot, now);
         return;
     }
-    unlink_slot(recovery, slot);
+    unlink_slot(slot);
     enter(recovery, slot, slot->transmissions == 0 ? QUEUED : slot_counted(slot) ? POLL_QUEUED : RETRANSMIT_QUEUED);
     sending_enqueue(&recovery->sending, slot);
 }
@@ -102,7 +98,7 @@ static void measure(struct recovery *recovery, const struct slot *slot, bool com
     const bool once = slot->transmissions == 1;
     if (once && (completed || elapsed < timer_estimate(timer)))
         timer_sample(timer, elapsed);
-    struct path *path = path_of(recovery, slot);
+    struct path *path = slot->path;
     if (once && slot->sent_at > path->rack_sent_at) {
         path->rack_sent_at = slot->sent_at;
         path->rack_rtt = elapsed;
@@ -173,14 +169,15 @@ void recovery_on_status(struct recovery *recovery, struct slot *slot, uint32_t c
     slot->last_answer = now;
     enter(recovery, slot, PARTIAL_ACK);
     if (!slot->in_send_queue)
-        await_answer(recovery, slot);
+        await_answer(slot);
 }
 
 // Time.
 
 // Returns when the slot's packet is sent again because it was overtaken. NEVER if it was not overtaken, or if the
 // retransmit budget is used up.
-static double overtaken_at(const struct recovery *recovery, const struct path *path, const struct slot *slot) {
+static double overtaken_at(const struct recovery *recovery, const struct slot *slot) {
+    const struct path *path = slot->path;
     if (slot->sent_at >= path->rack_sent_at || recovery->budget < COST)
         return NEVER;
     return slot->sent_at + (path->rack_rtt + 4 * recovery->timer.rttvar) * (double)(1u << slot->backoff_level);
@@ -192,12 +189,11 @@ static double due_at(const struct recovery *recovery) {
     bool none = true;
     for (uint32_t i = 0; i < recovery->aggregators; i++)
         for (unsigned level = 0; level < BACKOFF_LEVELS; level++) {
-            const struct path *path = &recovery->paths[i];
-            const struct slot *head = path->unacked[level].head;
+            const struct slot *head = recovery->paths[i].unacked[level].head;
             if (head == NULL)
                 continue;
             none = false;
-            due = fmin(due, overtaken_at(recovery, path, head));
+            due = fmin(due, overtaken_at(recovery, head));
         }
     if (none)
         return NEVER;
@@ -210,9 +206,8 @@ static uint32_t take_overtaken(struct recovery *recovery, double now) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < recovery->aggregators; i++)
         for (unsigned level = 0; level < BACKOFF_LEVELS; level++) {
-            const struct path *path = &recovery->paths[i];
-            struct slot *slot = path->unacked[level].head;
-            for (; slot != NULL && overtaken_at(recovery, path, slot) <= now; slot = slot->next) {
+            struct slot *slot = recovery->paths[i].unacked[level].head;
+            for (; slot != NULL && overtaken_at(recovery, slot) <= now; slot = slot->next) {
                 recovery->due[count++] = slot;
                 if (!slot->in_outbox)
                     recovery->budget -= COST;
@@ -260,7 +255,7 @@ void recovery_tick(struct recovery *recovery, double now) {
         if (slot_waits_for_turn(slot))
             transmit(recovery, slot, now);
         else if (slot_in_network(slot)) // A STATUS came while it was queued.
-            await_answer(recovery, slot);
+            await_answer(slot);
     }
 }
 
@@ -310,6 +305,8 @@ void recovery_begin_anew(struct recovery *recovery, uint32_t slot_count) {
     };
     for (uint32_t i = 0; i < recovery->aggregators; i++)
         recovery->paths[i].rack_sent_at = -NEVER;
+    for (uint32_t i = 0; i < slot_count; i++)
+        recovery->slots[i].path = &recovery->paths[i % recovery->aggregators];
     sending_begin_anew(&recovery->sending, slot_count);
 }
 

@@ -62,7 +62,8 @@ struct slot {
     // If the packet of the round before seems to be lost: its copies without an answer, and when the first was sent.
     uint32_t unacked_copies;
     double unacked_since;
-    // The slot's entry in recovery.h's lists of packets in the network.
+    // The slot's path, and its entry in that path's lists of packets in the network: recovery.h.
+    struct path *path;
     bool in_unacked;
     unsigned backoff_level;
     struct slot *prev, *next;

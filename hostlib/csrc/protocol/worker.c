@@ -403,16 +403,20 @@ p4reduce_status p4reduce_worker_set_aggregators(p4reduce_worker *worker, uint32_
 // Suspending and rewinding the slots of an aggregator: those with the numbers aggregator, aggregator + aggregators, ...
 
 // Returns how many slots an aggregator has.
-static uint32_t slots_at(const p4reduce_worker *worker, uint32_t aggregator, uint32_t aggregators) {
+static uint32_t slots_at(const p4reduce_worker *worker, uint32_t aggregator) {
     const uint32_t slots = worker->membership.slots;
-    return aggregator < slots ? (slots - aggregator - 1) / aggregators + 1 : 0;
+    return aggregator < slots ? (slots - aggregator - 1) / worker->recovery.aggregators + 1 : 0;
 }
 
-size_t p4reduce_worker_suspend(p4reduce_worker *worker, uint32_t aggregator, uint32_t aggregators, uint32_t *rounds,
-                               size_t room) {
-    const uint32_t count = slots_at(worker, aggregator, aggregators);
+// Returns an aggregator's slot with the number `i` there.
+static struct slot *slot_at(const p4reduce_worker *worker, uint32_t aggregator, uint32_t i) {
+    return &worker->slots[aggregator + i * worker->recovery.aggregators];
+}
+
+size_t p4reduce_worker_suspend(p4reduce_worker *worker, uint32_t aggregator, uint32_t *rounds, size_t room) {
+    const uint32_t count = slots_at(worker, aggregator);
     for (uint32_t i = 0; i < count; i++) {
-        struct slot *slot = &worker->slots[aggregator + i * aggregators];
+        struct slot *slot = slot_at(worker, aggregator, i);
         slot->suspended = true;
         recovery_withdraw(&worker->recovery, slot);
         if (i < room)
@@ -421,14 +425,14 @@ size_t p4reduce_worker_suspend(p4reduce_worker *worker, uint32_t aggregator, uin
     return count;
 }
 
-p4reduce_status p4reduce_worker_rewind(p4reduce_worker *worker, uint32_t aggregator, uint32_t aggregators,
-                                       const uint32_t *rounds, size_t count, double now, p4reduce_error *error) {
-    if (count != slots_at(worker, aggregator, aggregators))
+p4reduce_status p4reduce_worker_rewind(p4reduce_worker *worker, uint32_t aggregator, const uint32_t *rounds,
+                                       size_t count, double now, p4reduce_error *error) {
+    if (count != slots_at(worker, aggregator))
         return error_tell(error, P4REDUCE_INVALID,
                           "rounds are %zu: accepted are %" PRIu32 ", one for each of the slots", count,
-                          slots_at(worker, aggregator, aggregators));
+                          slots_at(worker, aggregator));
     for (uint32_t i = 0; i < count; i++) {
-        const struct slot *slot = &worker->slots[aggregator + i * aggregators];
+        const struct slot *slot = slot_at(worker, aggregator, i);
         if (rounds[i] != slot->seq && (rounds[i] != slot->seq - 1 || slot->previous.length == 0))
             return error_tell(error, P4REDUCE_INVALID,
                               "the round of slot %" PRIu32 " is %" PRIu32 ": accepted are %" PRIu32
@@ -437,7 +441,7 @@ p4reduce_status p4reduce_worker_rewind(p4reduce_worker *worker, uint32_t aggrega
     }
     recovery_begin_path(&worker->recovery, now);
     for (uint32_t i = 0; i < count; i++) {
-        struct slot *slot = &worker->slots[aggregator + i * aggregators];
+        struct slot *slot = slot_at(worker, aggregator, i);
         recovery_withdraw(&worker->recovery, slot);
         slot->suspended = false;
         slot->repeating = rounds[i] != slot->seq;

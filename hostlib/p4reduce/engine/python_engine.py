@@ -143,8 +143,7 @@ class PythonEngine(Engine):
         transport, rounds = self._transport, list[int]()
         if not isinstance(transport, StripedTransport) or aggregator >= len(transport.parts):
             return None
-        parts = len(transport.parts)
-        done = self._call(lambda _: rounds.extend(self._worker.suspend(aggregator, parts)))
+        done = self._call(lambda _: rounds.extend(self._worker.suspend(aggregator)))
         return rounds if done else None
 
     def move(self, aggregator: int, via: int, job: int, rounds: Sequence[int]) -> None:
@@ -326,7 +325,7 @@ class PythonEngine(Engine):
         member = self._worker.membership
         try:
             transport.redirect(aggregator, via, job, member.job << 16 | member.generation)
-            self._worker.rewind(aggregator, len(transport.parts), rounds, now)
+            self._worker.rewind(aggregator, rounds, now)
         except ValueError as error:
             failure = P4ReduceError(f"the controller moved slots of the job in a way that cannot be: {error}")
             self.fail(failure)

@@ -389,8 +389,7 @@ class NativeEngine(Engine):
         return None if count < 0 else list(rounds[:count])
 
     def move(self, aggregator: int, via: int, job: int, rounds: Sequence[int]) -> None:
-        each = c.array_of(ctypes.c_uint32, len(rounds))(*rounds)
-        self._library.p4reduce_move(self._handle, aggregator, via, job, each, len(rounds))
+        self._library.p4reduce_move(self._handle, aggregator, via, job, _words(rounds), len(rounds))
 
     def take_most_slots(self) -> int:
         most: int = self._library.p4reduce_take_most_slots(self._handle)

@@ -130,20 +130,20 @@ class Worker:
         self._aggregators = aggregators
         self._set_out()
 
-    def suspend(self, aggregator: int, aggregators: int) -> list[int]:
-        """Send nothing in the slots of one of several aggregators until `rewind`. Return the round of each of them."""
-        slots = self._slots[aggregator::aggregators]
+    def suspend(self, aggregator: int) -> list[int]:
+        """Send nothing in the slots of one of the aggregators until `rewind`. Return the round of each of them."""
+        slots = self._slots[aggregator :: self._aggregators]
         for slot in slots:
             slot.suspended = True
             self._recovery.withdraw(slot)
         return [slot.seq for slot in slots]
 
-    def rewind(self, aggregator: int, aggregators: int, rounds: Sequence[int], now: float) -> None:
+    def rewind(self, aggregator: int, rounds: Sequence[int], now: float) -> None:
         """Resume the slots of an aggregator, which is elsewhere now, from these rounds: each the least of all ranks'.
 
         Raises ValueError if a slot cannot go back to its round.
         """
-        slots = self._slots[aggregator::aggregators]
+        slots = self._slots[aggregator :: self._aggregators]
         if len(rounds) != len(slots):
             raise ValueError(f"rounds are {len(rounds)}: accepted are {len(slots)}, one for each of the slots")
         for slot, seq in zip(slots, rounds, strict=True):

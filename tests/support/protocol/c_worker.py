@@ -83,17 +83,14 @@ class Worker:
         error = c.Error.make()
         check(self._library.p4reduce_worker_set_aggregators(self._handle, aggregators, error), error)
 
-    def suspend(self, aggregator: int, aggregators: int) -> list[int]:
+    def suspend(self, aggregator: int) -> list[int]:
         rounds = (ctypes.c_uint32 * self.membership.slots)()
-        count = self._library.p4reduce_worker_suspend(self._handle, aggregator, aggregators, rounds, len(rounds))
+        count = self._library.p4reduce_worker_suspend(self._handle, aggregator, rounds, len(rounds))
         return list(rounds[:count])
 
-    def rewind(self, aggregator: int, aggregators: int, rounds: Sequence[int], now: float) -> None:
+    def rewind(self, aggregator: int, rounds: Sequence[int], now: float) -> None:
         error, each = c.Error.make(), (ctypes.c_uint32 * len(rounds))(*rounds)
-        check(
-            self._library.p4reduce_worker_rewind(self._handle, aggregator, aggregators, each, len(rounds), now, error),
-            error,
-        )
+        check(self._library.p4reduce_worker_rewind(self._handle, aggregator, each, len(rounds), now, error), error)
 
     def submit(self, operation: Operation, now: float) -> None:
         self._number += 1

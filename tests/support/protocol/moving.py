@@ -57,6 +57,8 @@ class MovingSimulation(Simulation):
     ) -> None:
         super().__init__(membership, racks=racks, **how)
         self.aggregators = aggregators
+        for worker in self.workers:
+            worker.set_aggregators(aggregators)
         self._each = replace(membership, slots=slots_at_each(membership.slots, aggregators))
         self.places = [[Switches(self._each, racks)] for _ in range(aggregators)]
         self._at = [[0] * aggregators for _ in self.workers]  # the place of each aggregator, as each rank knows
@@ -116,7 +118,7 @@ class MovingSimulation(Simulation):
 
     def _suspend(self, loss: Loss, rank: int, rounds: list[list[int]]) -> None:
         worker = self.workers[rank]
-        rounds.append(worker.suspend(loss.aggregator, self.aggregators))
+        rounds.append(worker.suspend(loss.aggregator))
         self._after(rank)
         if len(rounds) < len(self.workers):
             return
@@ -135,7 +137,7 @@ class MovingSimulation(Simulation):
         self.at(self.now + loss.spread, self._moved)
 
     def _rewind(self, aggregator: int, rank: int, rounds: list[int], place: int) -> None:
-        self.workers[rank].rewind(aggregator, self.aggregators, rounds, self.now)
+        self.workers[rank].rewind(aggregator, rounds, self.now)
         self._at[rank][aggregator] = place
         self._after(rank)
 
