@@ -8,8 +8,7 @@
 
 // The public header repeats the constants of packets.
 _Static_assert(sizeof((p4reduce_membership){0}.peers) == MAX_WORKERS * sizeof(uint16_t), "peers");
-_Static_assert(sizeof((p4reduce_membership){0}.hosts) == MAX_RANKS * sizeof(uint16_t), "hosts");
-_Static_assert(8 * sizeof((p4reduce_error){0}.awaited) == MAX_RANKS, "awaited");
+_Static_assert(P4REDUCE_MAX_RANKS == MAX_RANKS, "ranks");
 
 unsigned membership_host(const p4reduce_membership *m, unsigned rank) {
     return m->sharing ? m->hosts[rank] : rank;

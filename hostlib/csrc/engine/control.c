@@ -92,7 +92,7 @@ void p4reduce_progress(p4reduce_engine *engine, char *text, size_t room) {
     snprintf(text, room, "%s", query_group(engine).progress);
 }
 
-void p4reduce_awaited(p4reduce_engine *engine, uint32_t awaited[128]) {
+void p4reduce_awaited(p4reduce_engine *engine, uint32_t awaited[AWAITED_WORDS]) {
     const struct snapshot snapshot = query_group(engine);
     memcpy(awaited, snapshot.awaited, sizeof snapshot.awaited);
 }
@@ -201,7 +201,8 @@ static void move_on(p4reduce_engine *engine, double now, struct driver_call *cal
     error_fill(&refusal, P4REDUCE_INVALID, "there are no aggregators %" PRIu32 " and %" PRIu32, move->aggregator,
                move->via);
     if (engine->link->redirect(engine->link, move->aggregator, move->via, move->job) &&
-        p4reduce_worker_rewind(engine->worker, move->aggregator, move->rounds, move->count, now, &refusal) == P4REDUCE_OK)
+        p4reduce_worker_rewind(engine->worker, move->aggregator, move->rounds, move->count, now, &refusal) ==
+            P4REDUCE_OK)
         return;
     error_fill(&error, P4REDUCE_FAILED, "the controller moved slots of the job in a way that cannot be: %.900s",
                refusal.message);

@@ -9,6 +9,7 @@
 #ifndef P4REDUCE_ENGINE_OPS_H
 #define P4REDUCE_ENGINE_OPS_H
 
+#include "base/awaited.h"
 #include "p4reduce.h"
 
 #include <poll.h>
@@ -20,10 +21,10 @@ enum { TEXT_BYTES = 512 };
 struct snapshot {
     p4reduce_stats stats;
     char progress[TEXT_BYTES], link[TEXT_BYTES];
-    int32_t unanswered;    // see p4reduce_unanswered
-    uint32_t awaited[128]; // see p4reduce_awaited
-    bool busy;             // the worker has an operation in flight
-    uint32_t oldest;       // the number of its oldest one
+    int32_t unanswered;              // see p4reduce_unanswered
+    uint32_t awaited[AWAITED_WORDS]; // see p4reduce_awaited
+    bool busy;                       // the worker has an operation in flight
+    uint32_t oldest;                 // the number of its oldest one
 };
 
 // The events that the driver waits for.

@@ -77,14 +77,10 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
         const char *name;
         uint32_t *target;
     } numbers[] = {
-        {"generation", &m->generation},
-        {"rank", &m->rank},
-        {"world_size", &m->world_size},
-        {"slots", &m->slots},
-        {"lanes", &m->lanes},
-        {"block_size", &m->block_size},
-        {"first_seq", &m->first_seq},
-        {"link", &seat->options.link},
+        {"generation", &m->generation}, {"rank", &m->rank},
+        {"world_size", &m->world_size}, {"slots", &m->slots},
+        {"lanes", &m->lanes},           {"block_size", &m->block_size},
+        {"first_seq", &m->first_seq},   {"link", &seat->options.link},
         {"socket", &seat->socket},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

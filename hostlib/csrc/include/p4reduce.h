@@ -25,6 +25,7 @@ extern "C" {
 #endif
 
 #define P4REDUCE_ABI 4
+#define P4REDUCE_MAX_RANKS 4096 /* of a job */
 #define P4REDUCE_API __attribute__((visibility("default")))
 
 /* Returns the library's P4REDUCE_ABI, to be compared with the header's. */
@@ -51,9 +52,10 @@ typedef enum p4reduce_status {
 /* An error. Functions that take one fill it if they do not return P4REDUCE_OK; they accept NULL. */
 typedef struct p4reduce_error {
     uint32_t size;
-    int32_t status;        /* p4reduce_status */
-    int32_t rank;          /* ABORTED: the rank that left the job, if one did; otherwise -1 */
-    uint32_t awaited[128]; /* TIMEOUT: bitmap of the ranks whose packets are missing, as far as known; rank 0 lowest */
+    int32_t status; /* p4reduce_status */
+    int32_t rank;   /* ABORTED: the rank that left the job, if one did; otherwise -1 */
+    /* TIMEOUT: bitmap of the ranks whose packets are missing, as far as known; rank 0 lowest */
+    uint32_t awaited[P4REDUCE_MAX_RANKS / 32];
     char message[1024];
 } p4reduce_error;
 
@@ -63,7 +65,7 @@ typedef struct p4reduce_membership {
     uint32_t job;
     uint32_t generation;
     uint32_t rank;
-    uint32_t world_size;   /* 1 to 4096 */
+    uint32_t world_size;   /* 1 to P4REDUCE_MAX_RANKS */
     uint32_t slots;        /* packets under way at once */
     uint32_t lanes;        /* blocks a packet: 1 to 8 */
     uint32_t block_size;   /* words a block: 1 to 1024; a word carries 1, 2 or 4 values */
@@ -73,9 +75,10 @@ typedef struct p4reduce_membership {
     uint64_t abort_secret; /* the job's secret, by which an ABORT proves that the controller sent it */
     uint32_t sharing;      /* not 0: ranks of one host share one stream; `peers` are the lowest ranks of their hosts */
     uint32_t reserved;     /* 0 */
-    uint16_t hosts[4096];  /* if `sharing`: for each rank, a number below 4096 that ranks of the same host share */
-    uint32_t first_slot;   /* for a worker with a share of the job's slots: how many slots come before its own */
-    uint32_t all_slots;    /* for such a worker: how many slots the job has; 0: `slots` */
+    /* if `sharing`: for each rank, a number below P4REDUCE_MAX_RANKS that ranks of the same host have in common */
+    uint16_t hosts[P4REDUCE_MAX_RANKS];
+    uint32_t first_slot; /* for a worker with a share of the job's slots: how many slots come before its own */
+    uint32_t all_slots;  /* for such a worker: how many slots the job has; 0: `slots` */
 } p4reduce_membership;
 
 /* The times after which unanswered packets are sent again. NULL stands for the defaults that are named here. */
@@ -296,7 +299,7 @@ P4REDUCE_API p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_
 P4REDUCE_API void p4reduce_progress(p4reduce_engine *engine, char *text, size_t room);
 
 /* Sets the ranks that operations wait for, as far as known: a bitmap, rank 0 the lowest bit of the first word. */
-P4REDUCE_API void p4reduce_awaited(p4reduce_engine *engine, uint32_t awaited[128]);
+P4REDUCE_API void p4reduce_awaited(p4reduce_engine *engine, uint32_t awaited[P4REDUCE_MAX_RANKS / 32]);
 
 /* Writes in words how packets travel: "UDP, GSO, GRO". */
 P4REDUCE_API void p4reduce_describe(p4reduce_engine *engine, char *text, size_t room);

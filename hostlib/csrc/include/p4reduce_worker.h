@@ -31,8 +31,8 @@ P4REDUCE_API p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *mem
 P4REDUCE_API void p4reduce_worker_free(p4reduce_worker *worker);
 
 /* Sets over how many aggregators the slots are striped, 1 to 32; it is 1 otherwise. Slot s is at aggregator s mod
- * `aggregators`. Packets of different aggregators may overtake each other without a loss. Returns P4REDUCE_INVALID if the
- * number is out of range, or an operation was submitted before. */
+ * `aggregators`. Packets of different aggregators may overtake each other without a loss. Returns P4REDUCE_INVALID if
+ * the number is out of range, or an operation was submitted before. */
 P4REDUCE_API p4reduce_status p4reduce_worker_set_aggregators(p4reduce_worker *worker, uint32_t aggregators,
                                                              p4reduce_error *error);
 
@@ -57,7 +57,7 @@ P4REDUCE_API double p4reduce_worker_deadline(const p4reduce_worker *worker);
 /* Sets the bitmap of the ranks that rounds under way waited for when the switch last sent a STATUS. If the switch has
  * the packets of all its own ranks, these are the ranks of other switches: it cannot tell which. Returns whether there
  * are any. */
-P4REDUCE_API int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[128]);
+P4REDUCE_API int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[P4REDUCE_MAX_RANKS / 32]);
 
 /* Returns the half, 2 * slot + round mod 2, whose retransmitted packet has waited longest, if it had no answer for
  * `timeout` seconds; otherwise -1. */
@@ -80,8 +80,8 @@ P4REDUCE_API p4reduce_status p4reduce_worker_begin_anew(p4reduce_worker *worker,
                                                         p4reduce_error *error);
 
 /* Sends nothing in the slots of one of the aggregators until p4reduce_worker_rewind, and ignores answers to them: slots
- * aggregator, aggregator + n, and so on, of n aggregators. Writes the round of each of them to `rounds`, at most `room`.
- * Returns how many slots these are. */
+ * aggregator, aggregator + n, and so on, of n aggregators. Writes the round of each of them to `rounds`, at most
+ * `room`. Returns how many slots these are. */
 P4REDUCE_API size_t p4reduce_worker_suspend(p4reduce_worker *worker, uint32_t aggregator, uint32_t *rounds,
                                             size_t room);
 

@@ -19,8 +19,8 @@ struct aggregator_state {
 struct link {
     // How many aggregators share the job's slots (0 if there is one), and which of them this link leads to.
     uint32_t aggregators, aggregator;
-    // A list, linked by `next_carried`, of aggregators that are lost: their packets go the way of this link's, each with
-    // another `job`, number << 16 | generation.
+    // A list, linked by `next_carried`, of aggregators that are lost: their packets go the way of this link's, each
+    // with another `job`, number << 16 | generation.
     struct link *carried, *next_carried;
     uint32_t job;
     // XOR with this mask turns the worker's job number and generation into those in packets to and from the aggregator,

@@ -150,7 +150,8 @@ void recovery_begin_path(struct recovery *recovery, double now) {
     recovery->backoff = 0;
     timer_restart(&recovery->timer);
     recovery->sending.pace = pace_new(recovery->slot_count);
-    recovery->sending.pace.last_turn = now - 2 * timer_estimate(&recovery->timer); // an initial window may leave at once
+    // An initial window may leave at once.
+    recovery->sending.pace.last_turn = now - 2 * timer_estimate(&recovery->timer);
 }
 
 void recovery_on_late_answer(struct slot *slot, uint32_t seq) {

@@ -6,9 +6,9 @@
 //
 // Each slot has at most one packet without a RESULT, and the same bytes are sent until the RESULT comes:
 //
-// - Overtaken (RACK): a packet that was sent later to the same aggregator, and only once, has its RESULT. This packet is
-//   sent again rtt + 4 rttvar after it was sent, where rtt is the time that the later packet took. Each costs a share of
-//   the retransmit budget, which rounds refill slowly, and real losses at once.
+// - Overtaken (RACK): a packet that was sent later to the same aggregator, and only once, has its RESULT. Then this
+//   packet is sent again rtt + 4 rttvar after it was sent, where rtt is the time that the later packet took. Each costs
+//   a share of the retransmit budget, which rounds refill slowly, and real losses at once.
 // - Probe (TLP): nothing was sent and no round has ended for a time-out. The two oldest packets are sent again, and the
 //   next time-out is doubled. Their answers tell a loss from a late rank.
 //

@@ -492,10 +492,7 @@ static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *t
                           "timing has initial %g, margin %g, ceiling %g, poll %g: accepted is 0 < margin <= initial <= "
                           "ceiling and margin <= poll <= ceiling",
                           t.initial, t.margin, t.ceiling, t.poll);
-    *timer = (struct timer){.initial = t.initial,
-                            .margin = t.margin,
-                            .ceiling = t.ceiling,
-                            .poll = t.poll};
+    *timer = (struct timer){.initial = t.initial, .margin = t.margin, .ceiling = t.ceiling, .poll = t.poll};
     timer_restart(timer);
     return P4REDUCE_OK;
 }

@@ -21,6 +21,7 @@
 #ifndef P4REDUCE_SEGMENT_H
 #define P4REDUCE_SEGMENT_H
 
+#include "base/awaited.h"
 #include "shm/regions.h"
 #include "shm/rendezvous.h"
 #include "wire/constants.h"
@@ -84,7 +85,7 @@ struct segment_head {
     _Atomic uint64_t added; // blocks that are non-zero at some rank, of operations in place
     // The leader's report, for other ranks' texts only, which may see parts of two reports. The ranks for which it
     // waits, and the time of the report in whole seconds.
-    _Atomic uint32_t awaited[MAX_RANKS / 32], awaited_at;
+    _Atomic uint32_t awaited[AWAITED_WORDS], awaited_at;
     _Atomic uint32_t paused; // whether the controller has paused operations
 };
 
