@@ -15,7 +15,14 @@ from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.packet import Codec
 from tests.support.protocol.moving import Loss, MovingSimulation
-from tests.support.protocol.scenarios import random_calls, random_membership, random_network, random_racks, reduce_calls
+from tests.support.protocol.scenarios import (
+    check_end,
+    random_calls,
+    random_membership,
+    random_network,
+    random_racks,
+    reduce_calls,
+)
 from tests.support.protocol.simulator import Network, Simulation
 from tests.support.protocol.worker_pair import new_worker
 
@@ -37,15 +44,7 @@ def run_losses(seed: int, aggregators: int, losses: list[Loss], *, tree: bool = 
     )
     calls = random_calls(random, membership)
     reduce_calls(simulation, calls, limit=10_000, skew=random.choice([0, 0.001, 1.0]))
-    simulation.drain()
-    for one in calls:
-        one.check()
-    for worker in simulation.workers:
-        assert worker.failure is None
-        assert worker.idle
-        assert worker.next_deadline() is None
-        assert worker.stats.operations == len(calls)
-        assert worker.stats.foreign == 0
+    check_end(simulation, calls)
     return simulation
 
 

@@ -151,6 +151,19 @@ def reduce_calls(simulation: Simulation, calls: list[Call], **how: Any) -> None:
         one.check()
 
 
+def check_end(simulation: Simulation, calls: list[Call]) -> None:
+    """Let the packets still in flight arrive. Check that they change nothing, and that all workers are done."""
+    simulation.drain()
+    for one in calls:
+        one.check()
+    for worker in simulation.workers:
+        assert worker.failure is None
+        assert worker.idle
+        assert worker.next_deadline() is None
+        assert worker.stats.operations == len(calls)
+        assert worker.stats.foreign == 0
+
+
 def random_calls(random: Random, membership: Membership, first: int = 0) -> list[Call]:
     """Return random calls of a job.
 

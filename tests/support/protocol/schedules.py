@@ -13,6 +13,7 @@ import pytest
 from p4reduce.protocol import Membership
 from p4reduce.protocol.constants import Outcome
 from tests.support.protocol.scenarios import (
+    check_end,
     random_calls,
     random_membership,
     random_network,
@@ -64,17 +65,8 @@ def run_schedule(seed: int, *, tree: bool = False, limited: bool = False) -> Sim
                 simulation.at(random.random() * 0.01, partial(simulation.to_worker, rank, payload))
 
     reduce_calls(simulation, calls, skew=random.choice([0, 0.001, 1.0]), limit=10_000 if tree else 1000)
-    simulation.drain()  # packets still in flight change nothing
-    for one in calls:
-        one.check()
-
+    check_end(simulation, calls)
     assert len({worker.stats.blocks_received for worker in simulation.workers}) == 1
-    for worker in simulation.workers:
-        assert worker.failure is None
-        assert worker.idle
-        assert worker.next_deadline() is None
-        assert worker.stats.operations == len(calls)
-        assert worker.stats.foreign == 0
     for impossible in (Outcome.MISMATCH, Outcome.BAD_SLOT, Outcome.MALFORMED, Outcome.FORBIDDEN):
         assert sum(switch.outcomes[impossible] for switch in (simulation.switch, *simulation.leaves)) == 0
     return simulation
