@@ -208,7 +208,14 @@ def test_ranks_that_send_nothing_are_on_one_host() -> None:
     assert said == "hosts has 2 hosts: accepted is one, of all ranks"
 
 
-@pytest.mark.parametrize(("jobs", "said"), [("7,8", ""), ("7;8", "P4REDUCE_SEAT: cannot understand job=7;8")])
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        ("7,8", ""),
+        ("7;8", "P4REDUCE_SEAT: cannot understand job=7;8"),
+        ("7,8,9", "P4REDUCE_SEAT: job has 3 numbers: accepted are 1 and 2, one for each socket"),
+    ],
+)
 def test_a_seat_names_a_job_for_each_aggregator(monkeypatch: pytest.MonkeyPatch, jobs: str, said: str) -> None:
     """An earlier library accepts one number."""
     opened = ctypes.CDLL(str(find())).p4reduce_open_from_environment

@@ -6,6 +6,7 @@
 #include "wire/constants.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,6 +136,12 @@ p4reduce_engine *p4reduce_open_from_environment(p4reduce_error *error) {
     seat.options.threads = seat.more_job_count + 1;
     seat.membership.job = seat.jobs[0];
     if (seat.job_count > 1) {
+        if (seat.job_count != seat.options.more_count + 1) {
+            error_tell(error, P4REDUCE_INVALID,
+                       VARIABLE ": job has %" PRIu32 " numbers: accepted are 1 and %" PRIu32 ", one for each socket",
+                       seat.job_count, seat.options.more_count + 1);
+            return NULL;
+        }
         seat.membership.job = seat.jobs[0] >> 16;
         seat.options.aggregator_jobs = seat.jobs;
     }

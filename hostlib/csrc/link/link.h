@@ -17,7 +17,8 @@ struct aggregator_state {
 
 // A link, as the engine sees it. Each kind of link has a structure of its own that begins with this one.
 struct link {
-    // How many aggregators share the job's slots (0 if there is one), and which of them this link leads to.
+    // How many aggregators share the job's slots, and which of them this link leads to. 0 if this is the only link:
+    // then packets have the worker's job, generation and slots.
     uint32_t aggregators, aggregator;
     // A list, linked by `next_carried`, of aggregators that are lost: their packets go the way of this link's, each
     // with another `job`, number << 16 | generation.

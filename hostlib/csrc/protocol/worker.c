@@ -295,7 +295,8 @@ static void add_ranks(const p4reduce_membership *m, uint32_t awaited[AWAITED_WOR
 
 int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[AWAITED_WORDS]) {
     const p4reduce_membership *m = &worker->membership;
-    const uint32_t here = UINT32_MAX >> (32 - membership_workers(m));
+    const unsigned workers = membership_workers(m);
+    const uint32_t here = UINT32_MAX >> (32 - workers);
     uint32_t missing = 0;
     bool asked = false;
     for (uint32_t index = 0; index < m->slots; index++) {
@@ -306,7 +307,7 @@ int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[AWAI
         }
     }
     memset(awaited, 0, AWAITED_WORDS * sizeof *awaited);
-    for (unsigned index = 0; index < membership_workers(m); index++)
+    for (unsigned index = 0; index < workers; index++)
         if (missing >> index & 1)
             add_ranks(m, awaited, membership_rank(m, index));
     if (missing || !asked || m->peer_count == 0)
