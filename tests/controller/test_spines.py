@@ -240,6 +240,29 @@ def test_a_tree_is_left_out_if_a_needed_uplink_does_not_work() -> None:
     assert not after & before
 
 
+def test_trees_may_be_left_out_one_after_the_other() -> None:
+    """There is no room at first, and meanwhile another uplink breaks."""
+    one = Clos(3, 2, [0, 1], 6, slots=6)
+    harness = one.harness
+    in_the_way = harness.join(0, 1, "in the way", numbers=True, slots=6)
+    for tree in range(3):
+        assert harness.hear(in_the_way, 3, 20, tree=tree)
+    harness.installed()
+    harness.lose(in_the_way)  # its slots are free once its switches have forgotten it
+    del harness.switches.children[3, 0]
+    one.hear()
+    del harness.switches.children[3, 1]
+    harness.tick(0.1)
+    assert not harness.installs
+    harness.removed()
+    harness.tick(0.1)
+    assert {one.job.site.trees.names[at] for at in one.job.ranges} == {"spine3", "leaf1", "leaf2"}
+    harness.installed()
+    for session in one.sessions:
+        told, ready = harness.assigned(session), harness.told[session][-1].ready
+        assert [told.aggregators[index].tree for index in ready.aggregators] == [2]
+
+
 def numbers_of(one: Clos) -> set[tuple[int, int]]:
     told = one.harness.assigned(one.sessions[0])
     return {divmod(job, 1 << 16) for at in told.aggregators for job in at.jobs}

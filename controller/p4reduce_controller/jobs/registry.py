@@ -200,7 +200,7 @@ class Registry:
             for index, node in enumerate(kept)
         }
         for member in job.members.values():
-            member.offered = [now.get(at, -1) for at in before.within_reach(member.switch)]
+            member.offered = [now.get(at, -1) for at in member.offered or before.within_reach(member.switch)]
             member.heard = {now[at]: heard for at, heard in member.heard.items() if at in now}
         self._give_back(job)
         job.ranges = {}
