@@ -107,16 +107,13 @@ class Inventory(Switches):
             yield Unavailable(why, SwitchState.DRAINING)
 
     def uplink_trouble(self, site: Site, at: int) -> Unavailable | None:
-        if down := ports.uplink_down(site, at, self.children_at(site), self.switches):
-            return down
         up = site.trees.uplinks.get(at)
         if up is None:
             return None
-        pair, child, parent = (
-            (site.number(at), site.number(up.parent)),
-            site.trees.names[at],
-            site.trees.names[up.parent],
-        )
+        pair = site.number(at), site.number(up.parent)
+        if down := ports.uplink_down(site, at, self.children.get(pair), self.switches):
+            return down
+        child, parent = site.trees.names[at], site.trees.names[up.parent]
         if pair in self.silent:
             why = f"{parent} no longer hears {child}; check the cable at its port {up.port}"
         elif pair in self.unanswered:

@@ -19,18 +19,13 @@ def all_down(switch: Aggregator) -> Unavailable | None:
     return Unavailable(f"all its {len(ports)} ports are down") if down else None
 
 
-def uplink_down(
-    site: Site, at: int, children: Mapping[int, Heard], switches: Mapping[int, Aggregator]
-) -> Unavailable | None:
+def uplink_down(site: Site, at: int, heard: Heard | None, switches: Mapping[int, Aggregator]) -> Unavailable | None:
     """Return why the node's switch does not reach its parent; None if its ports are not known to be down.
 
-    `children`: where each node was heard by its parent. `switches`: by the controller's numbers.
+    `heard`: where the parent has heard it. `switches`: by the controller's numbers.
     """
-    up = site.trees.uplinks.get(at)
-    if up is None:
-        return None
-    names, own, above = site.trees.names, site.number(at), site.number(up.parent)
-    heard = children.get(at)
+    up, names = site.trees.uplinks[at], site.trees.names
+    own, above = site.number(at), site.number(up.parent)
     if _is_down(switches, own, up.port):
         return Unavailable(f"port {up.port} of {names[at]} toward {names[up.parent]} is down", SwitchState.UPLINK_DOWN)
     if heard is not None and _is_down(switches, above, heard.port):
