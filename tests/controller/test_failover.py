@@ -190,6 +190,7 @@ def test_the_switch_that_took_over_may_die_as_well() -> None:
     harness.kill(0)
     second = harness.take_over()
     harness.kill(0, half=2)  # the rank gets no answer from the first tree's slots, which were at the second's
+    harness.tick()
     third = harness.take_over()
     assert [(one.tree, one.via) for one in (first, second, third)] == [(1, 0), (0, 2), (1, 2)]
     assert len({one.job for one in (first, second, third)}) == 3

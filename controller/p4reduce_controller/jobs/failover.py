@@ -51,10 +51,11 @@ class Failover:
     # Events.
 
     def unanswered(self, job: Job, half: int, now: float) -> None:
-        """Handle that a rank gets no answer about a half of the job."""
-        if self._can(job):
-            tree, _ = job.site.slot_at(half, job.slots)
-            self._suspected[job.number, tree] = job, now
+        """Handle that a rank gets no answer about a half of the job. All ranks may say so at once."""
+        tree, _ = job.site.slot_at(half, job.slots)
+        is_known = (job.number, tree) in self._suspected
+        self._suspected[job.number, tree] = job, now
+        if not is_known:  # else the next tick looks at the tree again
             self._check(job, tree, now)
 
     def _check(self, job: Job, tree: int, now: float) -> None:
@@ -153,10 +154,10 @@ class Failover:
 
         They come in the order of the takeovers, because a rank moves no slots to an aggregator that is elsewhere.
         """
+        if member.rank not in job.workers:
+            return
         for takeover in [one for one in job.takeovers if one is job.takeover_of(one.tree)]:
-            if member.rank not in job.workers:
-                pass
-            elif takeover.stage is TakeoverStage.SUSPENDING and member.rank not in takeover.rounds:
+            if takeover.stage is TakeoverStage.SUSPENDING and member.rank not in takeover.rounds:
                 self._suspend(takeover, [member])
             elif takeover.stage is TakeoverStage.DONE:
                 self._resume(takeover, member)
