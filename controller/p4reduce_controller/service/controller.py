@@ -82,11 +82,11 @@ class Controller:
         self.fabric = Fabric(inventory, jobs)
         self.clock = Clock()
         self.tasks = Tasks(self._fail)
-        self.uplinks = Uplinks(inventory, self.tasks, self.clock, self._uplinks_changed)
         self.saver = Saver(store, jobs, self.fabric, self.tasks, self.clock)
         self.runner = EffectRunner(
             jobs, inventory, self.saver, self.tasks, self.clock, audit or Audit(), self.telemetry, traces or Traces()
         )
+        self.uplinks = Uplinks(inventory, self.tasks, self.clock, self.runner.ports_changed)
         self.operations = Operations(self.runner, self.fabric)
         guard = gate or Peers(config.rates, Pace(), config.token, self.runner.audit)
         self.service = Service(config, guard, self.runner, self.operations, self.reports, self.status)
@@ -116,10 +116,6 @@ class Controller:
     def listener(self, switch: int) -> SwitchListener:
         """Return the listener for the switch of that number."""
         return SwitchListener(switch, self.inventory, self.uplinks, self.runner)
-
-    def _uplinks_changed(self) -> None:
-        for number in list(self.inventory.switches)[:1]:  # a listener tells all jobs
-            self.listener(number).ports_changed()
 
     def open(self, settings: Settings, make: Callable[[SwitchConfig], Aggregator], initial: InitialSwitches) -> None:
         """Allow changes of the switches from now on. `initial`: contains the present ones."""

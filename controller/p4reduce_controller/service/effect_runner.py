@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.base.tasks import Interrupted, Tasks, isolate_cancellation
 from p4reduce_controller.fabric.inventory import Inventory
+from p4reduce_controller.fabric.ports import troubles_of
 from p4reduce_controller.fabric.rollout import Supervisor
 from p4reduce_controller.fabric.slots import look
 from p4reduce_controller.jobs.effects import Answer, Change, Install, Keep, Look, Note, Remove, TakeOver, Tell
-from p4reduce_controller.jobs.job import Job, Move, Takeover
+from p4reduce_controller.jobs.job import Job, Move, State, Takeover
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.observability.logs import about
 from p4reduce_controller.observability.telemetry import Telemetry
@@ -29,7 +30,7 @@ from p4reduce_controller.tenants.audit import Audit
 
 log = logging.getLogger(__name__)
 
-SAVE_RETRY_INTERVAL = 0.5  # seconds between saves of a job whose ranks are paused until it is saved
+SAVE_RETRY_INTERVAL = 0.5  # seconds between saves of a job whose slots change once it is saved
 MAX_SAVE_TRIES = 10
 ANSWERS_A_SECOND = 1000  # to the ranks of one job
 LOOK_DELAY = 0.5  # seconds from a rank's question to the query, so that ranks cannot keep the switches busy
@@ -177,8 +178,22 @@ class EffectRunner:
             self.telemetry.moved("taken over", now - takeover.since)
         self.run()
 
+    def ports_changed(self) -> None:
+        """Tell jobs which of their ports and uplinks are down. They go on: lost packets are sent again."""
+        for job in self.jobs.live:
+            ready, known = job.state is State.READY, self.inventory
+            children = known.children_at(job.site)
+            troubles = troubles_of(job, children, known.switches, known.uplink_trouble) if ready else []
+            news = [text for text in troubles if text not in job.ports_down]
+            news += [f"resolved: {text}" for text in job.ports_down if text not in troubles]
+            for text in news:
+                log.warning("job %r: %s", job.name, text, extra=about(job))
+                self.jobs.notice(job, text)
+            job.ports_down = troubles
+        self.run()
+
     async def _persist(self, job: Job, gives_up: Callable[[str], bool] = lambda _: False) -> bool:
-        """Save the job's present state, while its ranks are paused. Return whether it was saved.
+        """Save the job's present state before its slots are elsewhere, or are used there. Return whether it was saved.
 
         It is not saved if the job ends meanwhile, if `gives_up` returns True for the error's text, or if it fails too
         often; then the job ends.
@@ -191,12 +206,12 @@ class EffectRunner:
             except StateError as error:
                 if job.over or gives_up(str(error)):
                     return False
-                # Otherwise another controller may serve, and completes the move.
+                # Otherwise another controller may serve, and goes on from what is stored.
                 tries += not self.saver.maybe_lost_leadership
                 if tries >= MAX_SAVE_TRIES:
                     self.failed(job, f"the controller cannot store it: {error}")
                     return False
-                log.warning("job %r stays paused until its slots are stored: %s", job.name, error, extra=about(job))
+                log.warning("job %r waits until its new state is stored: %s", job.name, error, extra=about(job))
                 await asyncio.sleep(SAVE_RETRY_INTERVAL)
         return not job.over
 

@@ -3,19 +3,13 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.fabric.inventory import Inventory
-from p4reduce_controller.fabric.ports import troubles_of
 from p4reduce_controller.fabric.uplinks import Uplinks
-from p4reduce_controller.jobs.job import State
-from p4reduce_controller.observability.logs import about
 from p4reduce_controller.service.effect_runner import EffectRunner
 from p4reduce_controller.switches.aggregator import Heard
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, repr=False)
@@ -59,15 +53,4 @@ class SwitchListener:
         self.runner.run()
 
     def ports_changed(self) -> None:
-        """Tell jobs which of their ports and uplinks are down. They go on: lost packets are sent again."""
-        for job in self.runner.jobs.live:
-            ready, known = job.state is State.READY, self.inventory
-            children = known.children_at(job.site)
-            troubles = troubles_of(job, children, known.switches, known.uplink_trouble) if ready else []
-            news = [text for text in troubles if text not in job.ports_down]
-            news += [f"resolved: {text}" for text in job.ports_down if text not in troubles]
-            for text in news:
-                log.warning("job %r: %s", job.name, text, extra=about(job))
-                self.runner.jobs.notice(job, text)
-            job.ports_down = troubles
-        self.runner.run()
+        self.runner.ports_changed()
