@@ -52,7 +52,7 @@ ORDER = {
     "p4reduce_controller": "base tenants switches jobs observability store etcd p4runtime settings fabric webpage "
     "service standby commands doctor",
     "p4reduce_simulator": "library network workload simulation running peers texts report plan figures cli",
-    "p4reduce_bench": "options outputs processes peers allreduce analyze gradients training demo cli",
+    "p4reduce_bench": "options outputs recordings processes peers allreduce analyze gradients training demo cli",
 }
 
 

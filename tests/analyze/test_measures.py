@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from p4reduce.protocol.blocks import ZERO, Blocks
 from p4reduce_bench.analyze.measures import Measures, block_mask, expected, measure
-from p4reduce_bench.analyze.recordings import Mask, element_mask
+from p4reduce_bench.recordings import Mask, element_mask
 
 
 def masks(*workers: str) -> Mask:

@@ -12,7 +12,7 @@ import pytest
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.tensors.recordings import FACTS, Facts, path_of, write
-from p4reduce_bench.analyze.recordings import find
+from p4reduce_bench.recordings import find
 
 
 def facts(rank: int = 0, iteration: int = 100) -> Facts:

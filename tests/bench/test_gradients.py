@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from p4reduce_bench.analyze import recordings
+from p4reduce_bench import recordings
 from p4reduce_bench.cli import bench
 from p4reduce_bench.gradients import models
 from p4reduce_bench.gradients.layers import ALL, BLOCK_SIZES, OTHER

@@ -12,7 +12,7 @@ import torch
 
 from p4reduce.ddp import Recorder, noop_hook
 from p4reduce.tensors.recordings import Facts, path_of
-from p4reduce_bench.analyze.recordings import find
+from p4reduce_bench.recordings import find
 from tests.support.hostlib.buckets import Bucket, model
 
 LAYOUT = [["b"], ["c", "a"]]

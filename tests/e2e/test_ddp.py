@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from p4reduce_bench.analyze.recordings import find
 from p4reduce_bench.processes.children import Child
+from p4reduce_bench.recordings import find
 from tests.support.cluster.stack import Event, Ranks, Stack
 
 from .ddp_rank import WIDTH, WORDS, Training, batch

@@ -36,7 +36,7 @@ def test_the_training_wheel_has_no_tools(wheels: Mapping[str, Path]) -> None:
     ours = {"p4reduce", "p4reduce_controller", "p4reduce_simulator", "p4reduce_targets", "p4reduce_topos"}
     assert packages(wheel) == {*ours, "p4reduce_bench"}
     shared = {name.split("/")[1] for name in names(wheel) if name.startswith("p4reduce_bench/")}
-    assert shared == {"__init__.py", "outputs.py", "allreduce", "peers", "processes"}  # with which networks measure
+    assert shared == {"__init__.py", "outputs.py", "recordings.py", "allreduce", "peers", "processes"}
     assert names(wheel) >= {
         "p4reduce/fastpath/libp4reduce.so",
         "p4reduce/fastpath/include/p4reduce.h",
@@ -70,17 +70,30 @@ def test_the_tools_are_a_wheel_for_every_machine(wheels: Mapping[str, Path]) -> 
     assert any(name.endswith("/LICENSE") for name in names(wheel))
 
 
-def test_a_training_host_is_told_the_extra(wheels: Mapping[str, Path], tmp_path: Path) -> None:
-    """-S leaves out the editable install; what p4reduce depends on is there all the same."""
-    with zipfile.ZipFile(wheels["p4reduce"]) as file:
-        file.extractall(tmp_path)
-    paths = [str(tmp_path), str(Path(typer.__file__).parents[1])]
+def run_from(wheel: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the wheel alone: -S leaves out the editable install. What p4reduce depends on is there."""
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(folder)
+    paths = [str(folder), str(Path(typer.__file__).parents[1])]
     program = f"import sys; sys.path[:0] = {paths}; from p4reduce.commands.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, *arguments],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_simulations_need_no_tools(wheels: Mapping[str, Path], tmp_path: Path) -> None:
+    for arguments in (
+        ["simulate", "--ranks", "2", "--numel", "1000", "--density", "1"],
+        ["plan", "1000", "--workers", "2", "--systems", "ring"],
+    ):
+        run = run_from(wheels["p4reduce"], tmp_path, *arguments)
+        assert run.returncode == 0, run.stderr
+
+
+def test_a_training_host_is_told_the_extra(wheels: Mapping[str, Path], tmp_path: Path) -> None:
     for arguments in (["bench"], ["demo", "--workers", "2"], ["analyze", "gradients"]):
-        run = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", program, *arguments],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        run = run_from(wheels["p4reduce"], tmp_path, *arguments)
         assert run.returncode == 1
         assert "pip install 'p4reduce[bench]'" in run.stderr
 

@@ -14,7 +14,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
 from p4reduce_bench.analyze.forms import WIRES, Form, Forms, forms
 from p4reduce_bench.analyze.measures import Expected, Measures, block_mask, expected, measure
-from p4reduce_bench.analyze.recordings import Mask, Recording
+from p4reduce_bench.recordings import Mask, Recording
 
 Figures = TypeVar("Figures", Measures, Expected, Form)
 

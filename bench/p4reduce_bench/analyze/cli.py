@@ -14,9 +14,8 @@ from typer import Argument, Option
 
 from p4reduce.commands.tables import show
 from p4reduce.protocol.constants import BLOCK_SIZES_ACCEPTED, DEFAULT_BLOCK_SIZE
-from p4reduce_bench import outputs
+from p4reduce_bench import outputs, recordings
 from p4reduce_bench.allreduce import grid
-from p4reduce_bench.analyze import recordings
 from p4reduce_bench.analyze.analysis import Analysis, ParameterRow
 from p4reduce_bench.analyze.analysis import analyze as analyze_recordings
 from p4reduce_bench.analyze.forms import WIRES, Forms

@@ -15,7 +15,7 @@ from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
 from p4reduce.protocol.numbers import Wire, values_per_word
 from p4reduce.tensors.indices import Code
 from p4reduce_bench.analyze.measures import block_mask
-from p4reduce_bench.analyze.recordings import Mask
+from p4reduce_bench.recordings import Mask
 
 WIRES: tuple[Wire, ...] = ("int32", "int16")
 """The defaults of float32, and of float16 and bfloat16."""

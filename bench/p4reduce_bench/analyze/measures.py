@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from p4reduce.protocol.constants import BLOCK_SIZES_ACCEPTED, DEFAULT_BLOCK_SIZE, DEFAULT_LANES
 from p4reduce_bench.allreduce.limit import ring, traffic
-from p4reduce_bench.analyze.recordings import Mask
+from p4reduce_bench.recordings import Mask
 
 DEFAULT_SLOTS = 64
 

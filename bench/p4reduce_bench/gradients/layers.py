@@ -11,7 +11,7 @@ import numpy as np
 
 from p4reduce_bench.analyze.analysis import average, together
 from p4reduce_bench.analyze.measures import Measures, block_mask, measure
-from p4reduce_bench.analyze.recordings import Mask, Recording
+from p4reduce_bench.recordings import Mask, Recording
 
 ALL = "all"
 OTHER = "other"

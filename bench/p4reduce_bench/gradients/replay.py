@@ -15,10 +15,10 @@ import numpy.typing as npt
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.numbers import magnitude_bits
 from p4reduce.tensors.spec import wire_for
+from p4reduce_bench import recordings
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.inputs import Values
-from p4reduce_bench.analyze import recordings
-from p4reduce_bench.analyze.recordings import Recording
+from p4reduce_bench.recordings import Recording
 
 _DTYPE = "float32"
 _SIGNIFICANT = 24  # bits of float32: every sum of integers below 2^24 is exact

@@ -15,10 +15,9 @@ from p4reduce.commands.signals import exit_on_signals
 from p4reduce.commands.tables import show
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_WORKERS
-from p4reduce_bench import outputs
+from p4reduce_bench import outputs, recordings
 from p4reduce_bench.allreduce import grid, links
 from p4reduce_bench.allreduce.systems import Setup
-from p4reduce_bench.analyze import recordings
 from p4reduce_bench.analyze.analysis import Analysis, analyze
 from p4reduce_bench.gradients.models import missing
 from p4reduce_bench.options import TARGETS, JsonFile, Link, Plot, Slots, Target

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_bench.analyze.recordings import Recording, find
+from p4reduce_bench.recordings import Recording, find
 from p4reduce_simulator.workload import DTYPES, Workload
 
 _CHUNK = 4096  # elements of a recording that a sample has next to each other
