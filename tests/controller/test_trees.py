@@ -315,6 +315,22 @@ def test_a_cable_that_breaks_in_one_direction_is_noticed(loop: Loop, monkeypatch
     loop.run(controller.close())
 
 
+def test_a_hello_that_was_under_way_when_its_switch_was_removed_is_ignored(loop: Loop) -> None:
+    controller, _ = service_of(loop)
+    loop.run(controller.uplinks.find_all(1.0))
+    inventory = controller.inventory
+
+    def remove_and_hear() -> bool:
+        hello = inventory.children.pop((LEAF2, SPINE))
+        del inventory.members[LEAF2], inventory.switches[LEAF2]
+        inventory.site = inventory.site_of()
+        return controller.uplinks.on_hello(SPINE, hello)
+
+    assert not loop.call(remove_and_hear)
+    assert (LEAF2, SPINE) not in inventory.children
+    loop.run(controller.close())
+
+
 def test_people_see_at_which_switch_a_rank_is() -> None:
     console = Console(record=True, width=160, file=io.StringIO())
     places = [pb.Attachment(heard=True, switch=1, port=5, ip="10.0.0.1", udp_port=5001)]

@@ -99,7 +99,7 @@ class Uplinks:
     def on_hello(self, switch: int, hello: Heard) -> bool:
         """Handle a HELLO, and return whether it is one of a switch to a parent, or its answer."""
         probe, inventory = self._probes.get(hello.nonce), self._inventory
-        if hello.job or probe is None or switch not in probe.pair:
+        if hello.job or probe is None or switch not in probe.pair or self._port(probe) is None:
             return False
         if switch == probe.child:
             if self._port(probe) in hello.ports:
