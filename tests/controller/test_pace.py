@@ -17,9 +17,10 @@ from prometheus_client import generate_latest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
+from p4reduce.settings import MAX_SLOTS
 from p4reduce_controller.base.limits import BURST_S, Bucket, Rates
 from p4reduce_controller.base.listening import ServiceConfig
-from p4reduce_controller.base.sizes import LARGEST_REQUEST, MOST_READ
+from p4reduce_controller.base.sizes import LARGEST_MESSAGE, LARGEST_REQUEST, MOST_READ
 from p4reduce_controller.tenants import pace as pace_module
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, REFUSAL_DELAY, UNIT_BYTES, Pace, host_of
 from tests.support.controller.multi_tenant import USERS, MultiTenantService, refused, refused_or_none
@@ -166,16 +167,25 @@ def test_what_is_too_large_is_refused_and_counted(start: Starter, tmp_path: Path
             large = pb.AbortJobRequest(job="x" * size)
             code, said = refused(lambda large=large: stub.AbortJob(large, timeout=10, metadata=token))  # type: ignore[misc]
             assert (code, str(size)[:3] in said) == (EXHAUSTED, True)
-        first = pb.ClientMessage(join=pb.Join(job="x" * LARGEST_REQUEST))
+        first = pb.ClientMessage(join=pb.Join(job="x" * LARGEST_MESSAGE))
         [answer] = stub.Session(iter([first]), timeout=10, metadata=token)
-        assert "bytes: must be at most 16384" in answer.abort.message
+        assert f"bytes: must be at most {LARGEST_MESSAGE}" in answer.abort.message
     assert limited(service)[tenant, "size"] == 2
+
+
+def test_a_rank_may_tell_the_rounds_of_all_slots(start: Starter) -> None:
+    rounds = pb.Rounds(number=2**64 - 1, rounds=[2**32 - 1] * (MAX_SLOTS // 2))  # of one of two aggregators
+    with open_grpc_channel(start(Running).address) as channel:
+        session = rpc.JobsStub(channel).Session(iter([pb.ClientMessage(rounds=rounds)]), timeout=10)
+        [answer] = session
+    assert "must be Join or Rejoin" in answer.abort.message
 
 
 FLOOD = """
 import sys, time, threading
 from p4reduce.control import jobs_pb2 as pb, rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
+from p4reduce.settings import MAX_SLOTS
 address, token, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 metadata = (("authorization", "Bearer " + token),)
 end = time.monotonic() + seconds

@@ -10,8 +10,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-LARGEST_REQUEST = 16 << 10  # bytes; the longest is a Join, with two names
-MOST_READ = 4 * LARGEST_REQUEST  # bytes from which on gRPC refuses a message without reading it
+LARGEST_REQUEST = 16 << 10  # bytes
+LARGEST_MESSAGE = 72 << 10  # bytes of a rank's message; the longest is Rounds, with 16,384 slots
+MOST_READ = 2 * LARGEST_MESSAGE  # bytes from which on gRPC refuses a message without reading it
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,10 @@ class TooLarge:
     """A stand-in for a message that is too large."""
 
     size: int
+    limit: int
 
     def __str__(self) -> str:
-        return f"a message has {self.size} bytes: must be at most {LARGEST_REQUEST}"
+        return f"a message has {self.size} bytes: must be at most {self.limit}"
 
 
 class Sizes(grpc.aio.ServerInterceptor):
@@ -36,9 +38,10 @@ class Sizes(grpc.aio.ServerInterceptor):
         if handler is None or handler.request_deserializer is None:
             return handler
         parse = handler.request_deserializer
+        limit = LARGEST_MESSAGE if handler.request_streaming else LARGEST_REQUEST
 
         def read(wire: bytes) -> object:
-            return TooLarge(len(wire)) if len(wire) > LARGEST_REQUEST else parse(wire)
+            return TooLarge(len(wire), limit) if len(wire) > limit else parse(wire)
 
         if handler.request_streaming:
             make, behaviour = grpc.stream_stream_rpc_method_handler, handler.stream_stream

@@ -17,7 +17,7 @@ import grpc.aio
 
 from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.listening import file_limit, most_connections
-from p4reduce_controller.base.sizes import LARGEST_REQUEST
+from p4reduce_controller.base.sizes import LARGEST_MESSAGE
 from p4reduce_controller.tenants.access import ANYONE, METHODS, Caller, Role, Unauthenticated
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.pace import Pace, host_of
@@ -109,7 +109,7 @@ class Guard(grpc.aio.ServerInterceptor):
         group = self.group_of(caller, peer)
         wait = self.pace.due(group.key, group.rates.messages, size)
         self.pace.limited[group.label, "message"] += wait > 0
-        self.pace.limited[group.label, "size"] += size > LARGEST_REQUEST
+        self.pace.limited[group.label, "size"] += size > LARGEST_MESSAGE
         return wait
 
     def check_rate(self, group: Group, method: str, caller: Caller = STRANGER) -> None:
