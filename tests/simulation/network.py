@@ -60,7 +60,7 @@ class Listener:
 
 
 class Network:
-    """All hosts. `calls` are the open remote procedure calls, and `wires` of theirs that hold something back.
+    """All hosts. `calls` are the open remote procedure calls, and `holding` the wires that hold something back.
 
     `loss`, `duplicates`: shares of datagrams. `delay`: the most seconds by which a datagram is late.
     """
@@ -104,10 +104,6 @@ class Network:
 
     def free(self, source: str, target: str) -> None:
         self._blocked.pop((source, target), None)
-        self._flush()
-
-    def free_all(self) -> None:
-        self._blocked.clear()
         self._flush()
 
     def power_off(self, host: str) -> None:

@@ -7,7 +7,8 @@
 | a rank cannot reach the controllers for longer than the lease | its own job |
 | a controller without a store is killed | every job |
 | controllers that keep jobs are away for longer than ranks may rejoin | every job |
-| a switch is restarted | every job |
+| a rank cannot reach a switch | jobs of which a rank is only joining |
+| a switch is restarted | every job, unless the slots of its ranks can go on at another root |
 | an operator ends a job | that job |
 | anything else | jobs that are only joining |
 
@@ -17,6 +18,7 @@ If several faults come together, any job may end.
 from __future__ import annotations
 
 from p4reduce.errors import JobAborted, SlotsExhausted
+from tests.simulation.program import SLOTS
 from tests.simulation.rank import Rank
 from tests.simulation.site import LEASE, REJOIN, Fault, Job, Site
 from tests.simulation.world import Violation
@@ -107,8 +109,24 @@ class Rules:
             "controller: power": not kept or lasted > SHORT,
             "controller: stop": not kept or lasted > SHORT,
             "controller: cut off from etcd": lasted > REJOIN - SHORT,
-            "switch: restart": True,
+            "switch: restart": not self._can_fail_over(fault.subjects[0], job),
+            "rank: cut off from a switch": any(one.stage == "joining" for one in job.ranks),
             "rank: ended by an operator": True,
         }
         if not ends.get(fault.kind, False):
             raise Violation(f"{rank.name} failed while {rank.stage}, although {fault} may not end it: {error!r}")
+
+    def _can_fail_over(self, switch: str, job: Job) -> bool:
+        """Whether the job, which has the site for itself, must go on without the switch.
+
+        This needs a second root, with room for the lost slots there and at leaves, and ranks that all still add.
+        """
+        roots = [root.name for root in self.site.roots]
+        share = -(-job.plan.slots // len(roots))  # slots of one tree
+        return (
+            switch in roots
+            and len(roots) > 1
+            and len(self.site.jobs) == 1
+            and all(rank.stage.startswith(("computing", "in allreduce")) for rank in job.ranks)
+            and share * (len(roots) + 1 if self.site.leaves else 2) <= SLOTS
+        )

@@ -18,13 +18,14 @@ from pathlib import Path
 import greenlet
 
 from p4reduce.control import jobs_pb2 as pb
+from tests.simulation import etcd
 from tests.simulation.environment import simulated
-from tests.simulation.network import Network
+from tests.simulation.network import Network, host_of
 from tests.simulation.program import SLOTS
 from tests.simulation.rank import JobPlan, Rank
 from tests.simulation.rules import LONGEST_WAIT, Rules
-from tests.simulation.site import Fault, Job, LogNotes, Site, run_until
-from tests.simulation.world import ROUNDS_TO_CLOSE, Violation, World
+from tests.simulation.site import Controller, Fault, Job, LogNotes, Site, run_until
+from tests.simulation.world import ROUNDS_TO_CLOSE, Process, Violation, World
 
 SETTLE = 300.0  # seconds for everything to end when all faults are mended
 FREE = 90.0  # seconds for the slots to be free after that
@@ -33,6 +34,7 @@ JOIN_TIMEOUT = 30.0
 QUEUE = 150.0  # seconds that a rank may wait for slots
 OPERATION_TIMEOUT = 600.0  # longer than any wait may last
 LONGEST_FAULT = 20.0
+_ETCD = host_of(etcd.ADDRESS)
 
 
 @dataclass(frozen=True)
@@ -231,22 +233,22 @@ class Scenario:
         undo = pb.DrainSwitchRequest(name=name, undo=True)
         self._for_a_while(fault, lambda: self.site.operate("DrainSwitch", undo), seconds)
 
+    def _pause(self, kind: str, process: Process, seconds: float) -> None:
+        fault = self.site.strike(kind, process.name, seconds=seconds)
+        process.paused = True
+        self._for_a_while(fault, lambda: setattr(process, "paused", False), seconds)
+
     def _pause_switch(self) -> None:
         switch, seconds = self.random.choice(self.site.switches), self._duration()
-        if (process := switch.process) is not None:
-            fault = self.site.strike("switch: pause", switch.name, seconds=seconds)
-            process.paused = True
-            self._for_a_while(fault, lambda: setattr(process, "paused", False), seconds)
+        if switch.process is not None:
+            self._pause("switch: pause", switch.process, seconds)
 
     def _lose_etcd(self) -> None:
-        self._cut("controller: no etcd", "10.8.0.1", [controller.host for controller in self.site.controllers])
+        self._cut("controller: no etcd", _ETCD, [controller.host for controller in self.site.controllers])
 
     def _pause_rank(self) -> None:
         if (rank := self._a_rank()) is not None:
-            seconds = self._duration()
-            fault = self.site.strike("rank: pause", rank.name, seconds=seconds)
-            rank.process.paused = True
-            self._for_a_while(fault, lambda: setattr(rank.process, "paused", False), seconds)
+            self._pause("rank: pause", rank.process, self._duration())
 
     def _cut(self, kind: str, one: str, others: list[str]) -> None:
         """Cut a host off others, in one direction or both."""
@@ -273,28 +275,25 @@ class Scenario:
         self._cut("controller: cut off from a switch", controller.host, [self.random.choice(self.site.switches).ip])
 
     def _cut_off_etcd(self) -> None:
-        self._cut("controller: cut off from etcd", self.random.choice(self.site.controllers).host, ["10.8.0.1"])
+        self._cut("controller: cut off from etcd", self.random.choice(self.site.controllers).host, [_ETCD])
+
+    def _end_controller(self, kind: str, end: Callable[[Controller], None]) -> None:
+        controller, seconds = self.random.choice(self.site.controllers), self._duration()
+        if controller.process is not None:
+            fault = self.site.strike(kind, controller.name, seconds=seconds)
+            end(controller)
+            self._for_a_while(fault, controller.start, seconds)
 
     def _kill_controller(self) -> None:
-        controller, seconds = self.random.choice(self.site.controllers), self._duration()
-        if controller.process is not None:
-            fault = self.site.strike("controller: kill", controller.name, seconds=seconds)
-            controller.kill()
-            self._for_a_while(fault, controller.start, seconds)
+        self._end_controller("controller: kill", Controller.kill)
 
     def _stop_controller(self) -> None:
-        controller, seconds = self.random.choice(self.site.controllers), self._duration()
-        if controller.process is not None:
-            fault = self.site.strike("controller: stop", controller.name, seconds=seconds)
-            controller.stop()
-            self._for_a_while(fault, controller.start, seconds)
+        self._end_controller("controller: stop", Controller.stop)
 
     def _pause_controller(self) -> None:
         controller, seconds = self.random.choice(self.site.controllers), self._duration()
-        if (process := controller.process) is not None:
-            fault = self.site.strike("controller: pause", controller.name, seconds=seconds)
-            process.paused = True
-            self._for_a_while(fault, lambda: setattr(process, "paused", False), seconds)
+        if controller.process is not None:
+            self._pause("controller: pause", controller.process, seconds)
 
     def _restart_switch(self) -> None:
         switch, seconds = self.random.choice(self.site.switches), self._duration()
@@ -326,13 +325,13 @@ class Scenario:
             self._for_a_while(fault, on, seconds)
 
     def _slow_disk(self) -> None:
-        seconds, disk = self._duration(), self.site.net.disks[self.site.controllers[0].host]
-        fault = self.site.strike("controller: slow disk", self.site.controllers[0].name, seconds=seconds)
-        disk.slow = self.random.choice([0.05, 0.5, 3.0])
-        self._for_a_while(fault, lambda: setattr(disk, "slow", 0.0), seconds)
+        self._harm_disk("controller: slow disk", "slow", 0.0, lambda: self.random.choice([0.05, 0.5, 3.0]))
 
     def _break_disk(self) -> None:
-        seconds, disk = self._duration(), self.site.net.disks[self.site.controllers[0].host]
-        fault = self.site.strike("controller: broken disk", self.site.controllers[0].name, seconds=seconds)
-        disk.broken = True
-        self._for_a_while(fault, lambda: setattr(disk, "broken", False), seconds)
+        self._harm_disk("controller: broken disk", "broken", False, lambda: True)
+
+    def _harm_disk(self, kind: str, field: str, healthy: object, harm: Callable[[], object]) -> None:
+        controller, seconds = self.site.controllers[0], self._duration()
+        fault, disk = self.site.strike(kind, controller.name, seconds=seconds), self.site.net.disks[controller.host]
+        setattr(disk, field, harm())
+        self._for_a_while(fault, lambda: setattr(disk, field, healthy), seconds)

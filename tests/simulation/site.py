@@ -223,12 +223,6 @@ class Site:
             **more,
         }
 
-    def start(self) -> None:
-        for switch in self.switches:
-            switch.start()
-        for controller in self.controllers:
-            controller.start()
-
     def begin(self, plan: JobPlan, hosts: list[int]) -> Job:
         controllers = ",".join(controller.address for controller in self.controllers)
         ranks = [Rank(self.world, plan, rank, self.hosts[host], controllers) for rank, host in enumerate(hosts)]

@@ -20,7 +20,7 @@ import greenlet
 from tests.simulation.world import Process, World
 
 world: World = None  # type: ignore[assignment]
-"""The world that runs now. `real` sets it."""
+"""The world that runs now. `environment.simulated` sets it."""
 
 _LEAST_DESCRIPTOR = 1_000_000  # above those of the kernel
 _by_descriptor: dict[int, Any] = {}

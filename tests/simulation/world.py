@@ -133,7 +133,7 @@ class Process:
         return f"<{self.name}>"
 
     def start(self, work: Any) -> asyncio.Task[Any]:
-        """Start a task. Its failure is a violation, unless somebody awaits it."""
+        """Start a task."""
         return self.loop.create_task(work)
 
     def soon(self, callback: Callable[..., Any], *arguments: Any) -> None:
