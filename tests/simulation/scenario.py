@@ -50,7 +50,13 @@ class Result:
     error: BaseException | None = None
 
 
-def play(seed: int, echo: Callable[[str], None] | None = None, *, idle: float = 40_000.0) -> Result:
+def play(
+    seed: int,
+    echo: Callable[[str], None] | None = None,
+    *,
+    idle: float = 40_000.0,
+    scenario_class: type[Scenario] | None = None,
+) -> Result:
     """Play the scenario of the seed. `idle`: the mean of its idle seconds."""
     world = World(seed)
     world.echo = echo
@@ -58,7 +64,7 @@ def play(seed: int, echo: Callable[[str], None] | None = None, *, idle: float = 
     begun, error = world.now, None
     with tempfile.TemporaryDirectory() as folder, _logged(world), simulated(world):
         world.folder = folder
-        scenario = Scenario(world, Path(folder), idle)
+        scenario = (scenario_class or Scenario)(world, Path(folder), idle)
         try:
             scenario.run()
         except Exception as failure:

@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("greenlet", reason="blocking code in virtual time needs greenlet")
 pytest.importorskip("p4reduce_targets.native.library").library()
 
-from tests.simulation.scenario import Result, play  # noqa: E402
+from tests.simulation.scenario import Result, Scenario, play  # noqa: E402
+from tests.simulation.site import Job  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SIMULATED_SECONDS = 10_000_000
@@ -44,6 +45,36 @@ def test_a_seed_plays_the_same_in_any_process() -> None:
 
     here = " ".join(play(seed).digest for seed in SEEDS_OF_DIGEST)
     assert digests("1").strip() == digests("2").strip() == here
+
+
+class LostRoot(Scenario):
+    """A scenario in which one of two roots is restarted while the only job's ranks add. Nothing else fails."""
+
+    struck = 0
+
+    def _begin_job(self, name: str) -> Job:
+        return super()._begin_job(name) if name == "last" or not self.site.jobs else self.site.jobs[0]
+
+    def _strike(self) -> None:
+        ranks = [rank for job in self.site.jobs for rank in job.ranks]
+        if self.site.faults or len(self.site.roots) == 1:
+            return
+        if not ranks or not all(rank.stage.startswith(("computing", "in allreduce")) for rank in ranks):
+            self.world.after(0.3, self._strike)
+            return
+        LostRoot.struck += 1
+        switch, seconds = self.random.choice(self.site.roots), self._duration()
+        fault = self.site.strike("switch: restart", switch.name, seconds=seconds)
+        switch.kill()
+        self._for_a_while(fault, switch.start, seconds)
+
+
+def test_a_job_goes_on_without_a_root() -> None:
+    """`Rules` judges whether the job may end."""
+    LostRoot.struck = 0
+    for seed in range(20):
+        check(play(seed, idle=0.0, scenario_class=LostRoot))
+    assert LostRoot.struck > 3
 
 
 @pytest.mark.slow
