@@ -23,9 +23,10 @@ DIFFERENT = "MismatchError: .*different operations"
 
 
 def pair(limit: float = 2) -> Any:
-    """Return a new group of both ranks, which has joined its job. limit: its timeout in seconds."""
-    group = dist.new_group(timeout=timedelta(seconds=limit))
+    """Return a new group of both ranks, which has joined its job. limit: its timeout in seconds from then on."""
+    group = dist.new_group(timeout=timedelta(seconds=60))
     dist.barrier(group)
+    group.set_timeout(timedelta(seconds=limit))
     return group
 
 
@@ -64,8 +65,9 @@ def a_timeout_names_who_is_awaited(rank: int) -> None:
 
 @CHECKS.add
 def ddp_tells_of_a_rank_that_has_gone(rank: int) -> None:
-    group = pair(30)  # as the first DDP module imports much
+    group = pair(60)  # the first DDP module imports much
     network = DistributedDataParallel(torch.nn.Linear(2, 1), process_group=group)
+    group.set_timeout(timedelta(seconds=5))
     if rank == 1:
         group.shutdown()
     else:

@@ -41,9 +41,9 @@ def constants(*headers: Path) -> dict[str, int]:
 
 
 def _number(expression: str, known: Mapping[str, int]) -> int:
-    """Return the value of an expression of numbers, sums, shifts and known names."""
+    """Return the value of an integer expression of numbers, operators and known names."""
     plain = re.sub(r"UINT\d+_C\((\w+)\)", r"\1", expression.strip())
-    plain = re.sub(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\b", r"\1", plain)
+    plain = re.sub(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\b", r"\1", plain).replace("/", "//")
     value = eval(plain, {"__builtins__": {}}, dict(known))
     assert isinstance(value, int)
     return value
@@ -51,29 +51,29 @@ def _number(expression: str, known: Mapping[str, int]) -> int:
 
 def structures(*headers: Path) -> dict[str, list[tuple[str, str, int]]]:
     """Return the fields of each typedef'd structure: C type, name, and length (0 if it is no array)."""
-    found = {}
+    found, known = {}, constants(*headers)
     for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\} \1;", text_of(*headers), re.S):
-        found[name] = [_declaration(part) for part in body.split(";") if part.strip()]
+        found[name] = [_declaration(part, known) for part in body.split(";") if part.strip()]
     return found
 
 
 def functions(marker: str, *headers: Path) -> dict[str, tuple[str, list[tuple[str, str, int]]]]:
     """Return the result type and the arguments of each function that the macro `marker` exports."""
-    found = {}
+    found, known = {}, constants(*headers)
     pattern = rf"^{marker}\s+([^;(]*?)(\w+)\(([^;]*)\);"
     for result, name, arguments in re.findall(pattern, text_of(*headers), re.M):
         parts = [] if arguments.strip() == "void" else arguments.split(",")
-        found[name] = (_plain(result), [_declaration(part) for part in parts])
+        found[name] = (_plain(result), [_declaration(part, known) for part in parts])
     return found
 
 
-def _declaration(text: str) -> tuple[str, str, int]:
+def _declaration(text: str, known: Mapping[str, int]) -> tuple[str, str, int]:
     pointer = re.fullmatch(r"\s*[^(]*\(\*(\w+)\)\(.*\)\s*", text, re.S)
     if pointer:
         return "function *", pointer[1], 0
-    match = re.fullmatch(r"\s*(.*?)(\w+)(?:\[(\d+)\])?\s*", text, re.S)
+    match = re.fullmatch(r"\s*(.*?)(\w+)(?:\[(.+)\])?\s*", text, re.S)
     assert match, text
-    return _plain(match[1]), match[2], int(match[3] or 0)
+    return _plain(match[1]), match[2], _number(match[3] or "0", known)
 
 
 def _plain(kind: str) -> str:
