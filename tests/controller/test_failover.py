@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.deadlines import LEAVE_GRACE
-from p4reduce_controller.jobs.failover import least_rounds
-from p4reduce_controller.jobs.job import Job, State, Takeover, TakeoverStage
+from p4reduce_controller.jobs.failover import ROUNDS_TIMEOUT, STRANDED_TIMEOUT
+from p4reduce_controller.jobs.job import Job, Rounds, State, Takeover, TakeoverStage
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.lifecycle import JobOptions, digest
 from p4reduce_controller.jobs.switches import Switches
@@ -85,6 +85,22 @@ class FailoverHarness(JobsHarness):
         self.tell_rounds(takeover, *[[4, 4]] * RANKS)
         self.taken_over()
         return takeover
+
+
+def restarted(harness: FailoverHarness, *, moves_slots: bool = True) -> FailoverHarness:
+    """Return the harness of a later controller, which has restored the job. All ranks are away."""
+    later = FailoverHarness.__new__(FailoverHarness)
+    JobsHarness.__init__(later)
+    later.switches, later.now = harness.switches, harness.now
+    later.jobs = Jobs(later.switches, JobOptions(moves_slots=moves_slots))
+    later.sessions = list(harness.sessions)
+    job = harness.job
+    job.takeovers.clear()
+    for member in job.members.values():
+        member.session = None
+    later.jobs.restore([job], {})
+    later.jobs.expect_returns(later.now)
+    return later
 
 
 def suspends(harness: JobsHarness, session: object) -> list[pb.Suspend]:
@@ -357,6 +373,56 @@ def test_ranks_too_far_apart_end_the_job() -> None:
     assert "its ranks are in rounds [4, 6] of one slot" in abort.message
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_rank_that_tells_no_rounds_in_time_ends_the_job(told: bool) -> None:
+    harness = FailoverHarness()
+    harness.kill(1)
+    takeover = harness.stored()
+    harness.tick(ROUNDS_TIMEOUT / 2)
+    harness.jobs.rounds(harness.sessions[0], pb.Rounds(number=takeover.number, rounds=[4, 4]))
+    if told:
+        harness.jobs.rounds(harness.sessions[1], pb.Rounds(number=takeover.number, rounds=[4, 4]))
+    harness.carry_out()
+    harness.tick(ROUNDS_TIMEOUT / 2)
+    assert harness.job.state is State.READY
+    harness.tick(1)
+    if told:
+        assert harness.job.state is State.READY
+        return
+    abort = harness.last(harness.sessions[0])
+    assert (abort.rank, abort.reason) == (1, pb.SWITCH_LOST)
+    assert "rank 1 cannot move slots: their rounds were not told within 60 s (" in abort.message
+
+
+def test_a_rank_that_is_away_may_tell_its_rounds_when_it_is_back() -> None:
+    """It was away when the takeover began. Its own time limit is that for coming back."""
+    harness = restarted(FailoverHarness())
+    harness.sessions[0] = rejoin(harness, harness.job, 0)
+    harness.kill(1)
+    takeover = harness.stored()
+    harness.job.rejoin_time = 2 * ROUNDS_TIMEOUT
+    harness.tick(ROUNDS_TIMEOUT + 1)
+    harness.sessions[1] = rejoin(harness, harness.job, 1)
+    assert len(suspends(harness, harness.sessions[1])) == 1
+    harness.tick(ROUNDS_TIMEOUT - 1)
+    harness.tell_rounds(takeover, [4, 4], [4, 4])
+    assert harness.takeovers
+
+
+def test_only_the_first_rounds_of_a_rank_count() -> None:
+    harness = FailoverHarness()
+    harness.kill(1)
+    takeover = harness.stored()
+    for rounds in ([4, 4], [9, 9], [], [4]):
+        harness.jobs.rounds(harness.sessions[0], pb.Rounds(number=takeover.number, rounds=rounds))
+        harness.carry_out()
+    harness.jobs.rounds(harness.sessions[1], pb.Rounds(number=takeover.number, rounds=[4, 5]))
+    harness.jobs.rounds(harness.sessions[1], pb.Rounds(number=takeover.number, rounds=[3, 3]))
+    harness.carry_out()
+    harness.taken_over()
+    assert list(resumes(harness, harness.sessions[0])[0].rounds) == [4, 4]
+
+
 def test_a_rank_on_a_new_stream_gets_the_message_that_it_may_lack() -> None:
     harness = FailoverHarness()
     harness.kill(1)
@@ -397,16 +463,7 @@ def test_a_later_controller_takes_the_slots_over_again_when_all_ranks_are_back()
     harness = FailoverHarness()
     harness.kill(1)
     first = harness.take_over()
-    later = FailoverHarness.__new__(FailoverHarness)
-    JobsHarness.__init__(later)
-    later.switches, later.now = harness.switches, harness.now
-    later.jobs = Jobs(later.switches)
-    job = harness.job
-    job.takeovers.clear()
-    for member in job.members.values():
-        member.session = None
-    later.jobs.restore([job], {})
-    later.jobs.expect_returns(later.now)
+    later, job = restarted(harness), harness.job
     later.sessions = [rejoin(later, job, 0)]
     assert not later.keeps
     later.switches.dead |= {0, 2}  # they are not connected yet
@@ -421,12 +478,68 @@ def test_a_later_controller_takes_the_slots_over_again_when_all_ranks_are_back()
     assert all(len(resumes(later, session)) == 1 for session in later.sessions)
 
 
+def test_a_later_controller_that_moves_no_slots_finishes_a_move() -> None:
+    """No switch has these slots: they have to go on somewhere. Other slots stay."""
+    harness = FailoverHarness()
+    harness.kill(1)
+    harness.take_over()
+    later = restarted(harness, moves_slots=False)
+    later.sessions = [rejoin(later, later.job, rank) for rank in range(RANKS)]
+    later.tick()
+    assert later.take_over().tree == 1
+    later.kill(2)
+    assert not later.keeps
+
+
+@pytest.mark.parametrize("why", ["no room", "nothing works", "a rank leaves"])
+@pytest.mark.parametrize("moves_slots", [True, False])
+def test_a_job_ends_if_a_later_controller_has_no_switch_for_its_slots(why: str, moves_slots: bool) -> None:
+    harness = FailoverHarness()
+    harness.kill(1)
+    harness.take_over()
+    later = restarted(harness, moves_slots=moves_slots)
+    later.sessions = [rejoin(later, later.job, rank) for rank in range(RANKS)]
+    if why == "no room":
+        for number in (0, 2):
+            pool = later.jobs.pool(number)
+            pool.take(pool.find(5))
+    elif why == "nothing works":
+        later.switches.dead |= {0, 2}
+    else:
+        later.leave(later.sessions[1])
+    later.tick()
+    later.tick(STRANDED_TIMEOUT / 2)
+    if why != "a rank leaves":  # it waits less long
+        assert later.job.state is State.READY
+    later.tick(STRANDED_TIMEOUT / 2 + 1)
+    assert not later.keeps
+    abort = later.last(later.sessions[0])
+    assert (abort.HasField("rank"), abort.reason) == (False, pb.SWITCH_LOST)
+    if why != "a rank leaves":
+        assert f"the slots of {_root(later, 1)} were elsewhere when the controller was restarted" in abort.message
+
+
+def _root(harness: FailoverHarness, tree: int) -> str:
+    return harness.job.site.trees.names[tree]
+
+
 @given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.lists(st.booleans(), min_size=3, max_size=3)), max_size=5))
 def test_the_least_of_rounds_that_wrap_around(slots: list[tuple[int, list[bool]]]) -> None:
-    rounds = [[(first + ahead[rank]) % 2**32 for first, ahead in slots] for rank in range(3)]
-    assert least_rounds(rounds) == [(first + all(ahead)) % 2**32 for first, ahead in slots]
+    rounds = Rounds()
+    for rank in range(3):
+        rounds.add([(first + ahead[rank]) % 2**32 for first, ahead in slots])
+    assert rounds.least == [(first + all(ahead)) % 2**32 for first, ahead in slots]
 
 
-def test_rounds_of_ranks_that_differ_in_slots_are_refused() -> None:
-    with pytest.raises(ValueError, match="different numbers of slots"):
-        least_rounds([[1, 2], [1]])
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=2, max_size=4), st.integers(-3, 3))
+def test_rounds_too_far_apart_are_refused_in_any_order(told: list[int], near: int) -> None:
+    told[1] = (told[0] + near) % 2**32
+    distance = max((one - other) % 2**32 for one in told for other in told if (one - other) % 2**32 < 2**31)
+    rounds = Rounds()
+    try:
+        for one in told:
+            rounds.add([one])
+    except ValueError:
+        assert distance > 1
+    else:
+        assert distance <= 1

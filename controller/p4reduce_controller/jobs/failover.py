@@ -5,6 +5,7 @@
 |---|---|---|
 | STORING | the controller has stored that the tree is lost | SUSPENDING: ranks are told to suspend their slots there |
 | SUSPENDING | every rank that sends has told the rounds of its slots | INSTALLING, from the least round of each slot |
+| SUSPENDING | a rank has not told them in time | the job ends, and its error names the rank |
 | INSTALLING | the switches have the entries, and their halves are reset | DONE: ranks are told to go on there |
 | INSTALLING | a switch has failed | a takeover by another tree begins; without one, the job ends |
 
@@ -21,7 +22,7 @@ ahead sends its packet of the least round again. See docs/protocol.md, section 7
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from p4reduce.control import jobs_pb2 as pb
@@ -34,12 +35,15 @@ from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.switches.pools import PoolFull
 
 SUSPICION_S = 3.5  # seconds after a rank's question in which its tree may turn out to be lost; it asks again every 3 s
+ROUNDS_TIMEOUT = 60.0  # seconds in which ranks must tell their rounds; engines do at once, unless they are stopped
+
+STRANDED_TIMEOUT = 60.0  # seconds in which slots that a controller before had moved must go on somewhere again
 
 log = logging.getLogger(__name__)
 
 
 class Failover:
-    """The state machine of takeovers. Without `enabled`, none begins."""
+    """The state machine of takeovers. Without `enabled`, none begins but those that a controller before had begun."""
 
     def __init__(self, lifecycle: Lifecycle, registry: Registry, switches: Switches, *, enabled: bool) -> None:
         self._lifecycle = lifecycle
@@ -59,7 +63,7 @@ class Failover:
             self._check(job, tree, now)
 
     def _check(self, job: Job, tree: int, now: float) -> None:
-        if self._can(job) and (why := self._trouble(job, tree)):
+        if self._enabled and self._can(job) and (why := self._trouble(job, tree)):
             self._begin(job, tree, why, now)
 
     def lost_at(self, job: Job, switch: int, lost: Collection[int], why: str, now: float) -> bool:
@@ -78,14 +82,14 @@ class Failover:
             if takeover.stage is TakeoverStage.INSTALLING and switch in numbers and takeover.job[0] in lost:
                 takeover.lost = why  # other switches may still be busy with it
         trees = {tree for tree, number in at_switch if number in lost}
-        if trees and not self._can(job):
+        if trees and not (self._enabled and self._can(job)):
             return False
         return all(self._begin(job, tree, why, now) for tree in sorted(trees))
 
     def stored(self, job: Job, takeover: Takeover) -> None:
         """Handle that a later controller would know that the tree is lost."""
         if not job.over and takeover.stage is TakeoverStage.STORING:
-            takeover.stage = TakeoverStage.SUSPENDING
+            takeover.stage, takeover.suspended_at = TakeoverStage.SUSPENDING, self._lifecycle.now
             self._suspend(takeover, _workers(job))
 
     def rounds(self, job: Job, member: Member, rounds: pb.Rounds) -> None:
@@ -94,6 +98,8 @@ class Failover:
         if not found or found[0].stage is not TakeoverStage.SUSPENDING or member.rank not in job.workers:
             return
         takeover = found[0]
+        if member.rank in takeover.told:
+            return  # the first answer counts
         count = len(range(takeover.tree, job.slots, len(job.site.trees.roots)))
         if member.leaving or (count and not rounds.rounds):
             self._lifecycle.end(job, pb.SWITCH_LOST, f"{takeover.why}, and rank {member.rank} had ended its operations")
@@ -102,17 +108,17 @@ class Failover:
             what = f"cannot move its slots: it has told {len(rounds.rounds)} rounds, of {count} slots"
             self._lifecycle.abort(job, job.blame([member.rank], pb.SWITCH_LOST, f"{what} ({takeover.why})"))
             return
-        takeover.rounds[member.rank] = list(rounds.rounds)
-        if len(takeover.rounds) < len(job.workers):
-            return
+        takeover.told.add(member.rank)
         try:
-            takeover.least = least_rounds(list(takeover.rounds.values()))
+            takeover.rounds.add(rounds.rounds)
         except ValueError as error:
             self._lifecycle.end(job, pb.SWITCH_LOST, f"{takeover.why}, and its slots cannot go on: {error}")
             return
+        if len(takeover.told) < len(job.workers):
+            return
         takeover.stage = TakeoverStage.INSTALLING
         for at, placement in takeover.placements.items():
-            takeover.placements[at] = replace(placement, rounds=tuple(takeover.least))
+            takeover.placements[at] = replace(placement, rounds=tuple(takeover.rounds.least))
         self._lifecycle.add(TakeOver(job, takeover))
 
     def taken_over(self, job: Job, takeover: Takeover, problem: str, now: float) -> bool:
@@ -135,7 +141,7 @@ class Failover:
     def tick(self, now: float) -> None:
         """Begin takeovers: of trees from which ranks got no answer a moment ago, and of those of a controller before.
 
-        For the latter, all ranks must have come back.
+        For the latter, all ranks must have come back. Jobs end whose ranks do not tell their rounds in time.
         """
         self._suspected = {
             (number, tree): (job, since)
@@ -145,9 +151,33 @@ class Failover:
         for (_, tree), (job, _) in self._suspected.items():
             self._check(job, tree, now)
         for job in self._registry.live:
-            for tree in [tree for tree in job.lost_trees if job.takeover_of(tree) is None]:
-                if not job.away and self._can(job):
-                    self._begin(job, tree, "the controller was restarted", now)
+            for takeover in job.takeovers:
+                self._check_rounds(job, takeover, now)
+            for tree in sorted(tree for tree in job.lost_trees if job.takeover_of(tree) is None):
+                if not (job.away or job.over):
+                    self._begin_again(job, tree, now)
+
+    def _begin_again(self, job: Job, tree: int, now: float) -> None:
+        """Begin the takeover of a controller before again, because no switch has these slots any more."""
+        why = "the controller was restarted"
+        if self._can(job) and self._begin(job, tree, why, now):
+            return
+        job.stranded_at = now if job.stranded_at is None else job.stranded_at
+        if now - job.stranded_at > STRANDED_TIMEOUT:
+            text = f"the slots of {_name(job, tree)} were elsewhere when {why}, and cannot go on"
+            problem = job.not_taken_over or "its ranks can move no slots now"
+            self._lifecycle.end(job, pb.SWITCH_LOST, f"{text}: {problem}")
+
+    def _check_rounds(self, job: Job, takeover: Takeover, now: float) -> None:
+        """End the job if a rank has not told its rounds in time. Ranks that are away have another time limit."""
+        if takeover.stage is not TakeoverStage.SUSPENDING or job.over:
+            return
+        if job.away:
+            takeover.suspended_at = now
+        elif now - takeover.suspended_at > ROUNDS_TIMEOUT:
+            missing = [rank for rank in job.workers if rank not in takeover.told]
+            what = f"cannot move slots: their rounds were not told within {ROUNDS_TIMEOUT:g} s ({takeover.why})"
+            self._lifecycle.abort(job, job.blame(missing, pb.SWITCH_LOST, what))
 
     def came_back(self, job: Job, member: Member) -> None:
         """Handle the return of a rank on a new stream: it may lack messages of takeovers.
@@ -157,7 +187,7 @@ class Failover:
         if member.rank not in job.workers:
             return
         for takeover in [one for one in job.takeovers if one is job.takeover_of(one.tree)]:
-            if takeover.stage is TakeoverStage.SUSPENDING and member.rank not in takeover.rounds:
+            if takeover.stage is TakeoverStage.SUSPENDING and member.rank not in takeover.told:
                 self._suspend(takeover, [member])
             elif takeover.stage is TakeoverStage.DONE:
                 self._resume(takeover, member)
@@ -174,8 +204,7 @@ class Failover:
     def _can(self, job: Job) -> bool:
         """Return whether slots of the job can go on elsewhere."""
         return (
-            self._enabled
-            and job.state is State.READY
+            job.state is State.READY
             and job.leave_deadline is None
             and job.move is None
             and job.threads == 1
@@ -232,22 +261,9 @@ class Failover:
             number=takeover.number,
             via=takeover.via,
             job=number << 16 | generation,
-            rounds=takeover.least,
+            rounds=takeover.rounds.least,
         )
         self._lifecycle.tell(member.session, pb.ServerMessage(resume=resume))
-
-
-def least_rounds(rounds: Sequence[Sequence[int]]) -> list[int]:
-    """Return the least round of each slot, of all ranks' rounds. Raises ValueError if ranks are too far apart."""
-    if len({len(own) for own in rounds}) > 1:
-        raise ValueError("its ranks have different numbers of slots")
-    least = []
-    for each in zip(*rounds, strict=True):
-        first = min(each, key=lambda seq: (seq - each[0] + 2**31) % 2**32)
-        if any((seq - first) % 2**32 > 1 for seq in each):
-            raise ValueError(f"its ranks are in rounds {sorted(set(each))} of one slot")
-        least.append(first)
-    return least
 
 
 def _workers(job: Job) -> list[Member]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -123,6 +123,29 @@ class TakeoverStage(Enum):
     FAILED = "failed"
 
 
+class Rounds:
+    """The rounds that ranks have told for some slots: the least and the most of each slot.
+
+    Rounds are serial numbers (RFC 1982). Ranks are at most one round apart.
+    """
+
+    def __init__(self) -> None:
+        self.least: list[int] = []
+        self._most: list[int] = []
+
+    def add(self, told: Sequence[int]) -> None:
+        """Add the rounds of one rank. Raises ValueError if they are too far from those of another one."""
+        if not self._most:
+            self.least, self._most = list(told), list(told)
+        for slot, (seq, least, most) in enumerate(zip(told, self.least, self._most, strict=True)):
+            if (seq - least) % 2**32 >= 2**31:
+                self.least[slot] = seq
+            elif (seq - most) % 2**32 < 2**31:
+                self._most[slot] = seq
+            if (self._most[slot] - self.least[slot]) % 2**32 > 1:
+                raise ValueError(f"its ranks are in rounds {[self.least[slot], self._most[slot]]} of one slot")
+
+
 @dataclass
 class Takeover:
     """The slots of a lost tree at the switches of another tree, `via`.
@@ -130,7 +153,8 @@ class Takeover:
     `job`: the number and generation in packets of these slots.
     `number`: identifies the Suspend that ranks get.
     `placements`: what the switches are told, by the site indices of the other tree.
-    `rounds`: the rounds of these slots at each rank that has told them. `least`: the least of each slot.
+    `suspended_at`: when ranks were told to suspend these slots, or were all back after that.
+    `told`: the ranks that have told their rounds. `rounds`: what they have told.
     `lost`: why a switch has lost the new entries while others were still being written; "" if none has.
     `late`: whether a rank had left before the end, which cannot send its packets again.
     """
@@ -143,8 +167,9 @@ class Takeover:
     why: str
     since: float
     stage: TakeoverStage = TakeoverStage.STORING
-    rounds: dict[int, list[int]] = field(default_factory=dict)
-    least: list[int] = field(default_factory=list)
+    suspended_at: float = 0.0
+    told: set[int] = field(default_factory=set)
+    rounds: Rounds = field(default_factory=Rounds)
     lost: str = ""
     late: bool = False
 
@@ -216,6 +241,7 @@ class Job:
     noticed: tuple[pb.Waiting.For, int] | None = None  # what its ranks wait for, and how many wait, as they were told
     lost_trees: set[int] = field(default_factory=set)  # whose slots are elsewhere
     not_taken_over: str = ""  # why slots of a tree that is lost cannot be elsewhere, as was logged
+    stranded_at: float | None = None  # when all ranks were back after a restart, but slots of lost trees nowhere
     takeovers: list[Takeover] = field(default_factory=list, repr=False)  # by this controller, earliest first
     _roles: Roles | None = field(default=None, repr=False, compare=False)
 
