@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import finsy as fy
 import pytest
 from finsy.proto import p4r
+from hypothesis import given
+from hypothesis import strategies as st
 
 from p4reduce_controller.p4runtime.program import Program, load_schema
 from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
@@ -19,6 +22,7 @@ from p4reduce_controller.switches.aggregator import Heard, Parent, Placement, Sw
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.pools import SlotRange
 
+SCHEMA = load_schema()
 SWITCH = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
@@ -28,22 +32,28 @@ class FakeLink:
 
     def __init__(self) -> None:
         self.writes: list[list[int]] = []
-        self.holds: dict[bytes, bytes] = {}  # table entries by what they match: their actions
+        self.holds: dict[bytes, p4r.Entity] = {}  # entries, without what they do: the whole
         self.refuse: list[SwitchError | None] = []
 
     async def write(self, updates: Sequence[p4r.Update], *, missing_ok: bool = False) -> None:
         self.writes.append([update.type for update in updates])
-        if any(update.type == DELETE for update in updates):
-            assert missing_ok
         if self.refuse and (error := self.refuse.pop(0)):
             raise error
+        updates = [update for update in updates if not update.entity.HasField("meter_entry")]
         keys = [self._key(update.entity) for update in updates]
         assert len(set(keys)) == len(keys), "a switch may take the updates of one request in any order"
         for key, update in zip(keys, updates, strict=True):
             assert update.type != INSERT or key not in self.holds
-            self.holds[key] = update.entity.table_entry.action.SerializeToString()
+            assert update.type != DELETE or key in self.holds or missing_ok
+            self.holds[key] = update.entity
             if update.type == DELETE:
                 del self.holds[key]
+
+    async def read(self, wanted: Sequence[Any]) -> AsyncIterator[Any]:
+        for kind in {type(entry) for entry in wanted}:
+            field = "table_entry" if kind is fy.P4TableEntry else "packet_replication_engine_entry"
+            for entity in [one for one in self.holds.values() if one.HasField(field)]:
+                yield kind.decode(entity, SCHEMA)
 
     @staticmethod
     def _key(entity: p4r.Entity) -> bytes:
@@ -57,8 +67,7 @@ class FakeLink:
 
 
 def connected(**config: Any) -> tuple[P4RuntimeSwitch, FakeLink]:
-    switch = P4RuntimeSwitch(SwitchConfig("nowhere", SWITCH, **config), Program(load_schema()))
-    link = FakeLink()
+    switch, link = P4RuntimeSwitch(SwitchConfig("nowhere", SWITCH, **config), Program(SCHEMA)), FakeLink()
     switch._link = link  # type: ignore[assignment]
     return switch, link
 
@@ -107,7 +116,7 @@ async def test_a_leaf_has_two_entries_more_for_its_parent() -> None:
     await switch.fence(leaf)
     await switch.forget(leaf)
     assert link.writes[2:] == [[DELETE] * 3, [DELETE] * 6]
-    program = Program(load_schema())
+    program = Program(SCHEMA)
     workers = {
         entry.match["worker"]: entry.action.args["worker_bit"]
         for entry in program.admissions(replace(placement(), parent=parent))
@@ -116,11 +125,20 @@ async def test_a_leaf_has_two_entries_more_for_its_parent() -> None:
     assert workers == {0: 1, 1: 2, 31: 1 << 31}
 
 
+LAGS = ((1, 2), (7, 8, 9))
+
+
+def in_groups(port: int = 1) -> Placement:
+    """Return a leaf's placement: its workers were heard at this port of `LAGS`, and the parent is behind port 9."""
+    workers = tuple(replace(worker, port=port, lag=LAGS[0]) for worker in placement().workers)
+    parent = Parent(9, Endpoint("02:00:0a:00:00:01", "10.0.0.1", 31314), worker=3)
+    return replace(placement(), workers=workers, hosts=(("02:00:00:00:00:00", port),), parent=parent)
+
+
 async def test_workers_and_the_parent_are_admitted_at_each_port_of_their_group() -> None:
     """The group of ports 1 and 2 has both workers, and that of 7, 8 and 9 has the parent."""
-    parent = Parent(9, Endpoint("02:00:0a:00:00:01", "10.0.0.1", 31314), worker=3)
-    switch, link = connected(lags=((1, 2), (7, 8, 9)))
-    leaf = replace(placement(), parent=parent)
+    switch, link = connected(lags=LAGS)
+    leaf = in_groups()
     await switch.install(leaf)
     assert link.writes[0] == [INSERT] * (4 + 2 * 2 + 3)  # group, 2 deliveries and the uplink; admissions
     keys = [p4r.Entity.FromString(key).table_entry for key in link.holds]
@@ -128,8 +146,139 @@ async def test_workers_and_the_parent_are_admitted_at_each_port_of_their_group()
     assert ports == [1, 1, 2, 2, 7, 8, 9]
     await switch.fence(leaf)
     await switch.forget(leaf)
-    assert link.writes[2:] == [[DELETE] * 7, [DELETE] * 6]
+    assert link.writes[2:] == [[DELETE] * 7, [DELETE] * 5]
     assert link.holds == {}
+
+
+async def installed() -> tuple[P4RuntimeSwitch, FakeLink]:
+    """Return a switch with a job in the groups of `LAGS`, beside the entries of its own."""
+    switch, link = connected(lags=LAGS)
+    await switch._desired.reconcile(link)  # type: ignore[arg-type]
+    await switch.install(in_groups())
+    return switch, link
+
+
+async def next_controller(link: FakeLink, job: Placement) -> tuple[P4RuntimeSwitch, frozenset[int]]:
+    """Return another controller's switch with that link, after it has connected, and the jobs that it has lost."""
+    switch, _ = connected(lags=LAGS)
+    switch._link = link  # type: ignore[assignment]
+    switch.expect(job)
+    return switch, await switch._desired.reconcile(link)  # type: ignore[arg-type]
+
+
+def sent_to(link: FakeLink) -> dict[str, set[int]]:
+    """Return the ports that the job's group, the hosts and the uplink send to."""
+    ports: dict[str, set[int]] = {"group": set(), "host": set(), "uplink": set()}
+    for entity in link.holds.values():
+        if entity.HasField("packet_replication_engine_entry"):
+            group = entity.packet_replication_engine_entry.multicast_group_entry
+            if group.multicast_group_id == placement().group:
+                ports["group"] |= {one.egress_port or int.from_bytes(one.port, "big") for one in group.replicas}
+            continue
+        action = fy.P4TableEntry.decode(entity, SCHEMA).action
+        for name, what in (("forward", "host"), ("uplink", "uplink")):
+            if isinstance(action, fy.Action) and action.name.rpartition(".")[2] == name:
+                ports[what].add(action.args["port"])
+    return ports
+
+
+async def test_answers_move_to_another_port_of_the_group_and_stay_there() -> None:
+    switch, link = await installed()
+    follow, admitted = switch._desired.follow_ports, len(link.holds)
+    at_1 = {"group": {1}, "host": {1}, "uplink": {9}}
+    at_2 = {"group": {2}, "host": {2}, "uplink": {9}}
+    for states, expected in (
+        ({1: "UP", 2: "UP", 9: "UP"}, at_1),
+        ({1: "DOWN", 2: "UP"}, at_2),
+        ({1: "UP", 2: "UP"}, at_2),  # a bond may now listen there alone
+        ({}, at_2),
+        ({1: "UP", 2: "NOT_PRESENT", 9: "LOWER_LAYER_DOWN"}, at_1 | {"uplink": {7}}),
+        ({1: "DOWN", 2: "DOWN", 7: "DOWN", 8: "DOWN", 9: "DOWN"}, at_1 | {"uplink": {7}}),
+        ({1: "DOWN", 2: "UP", 7: "DOWN", 8: "UP", 9: "UP"}, at_2 | {"uplink": {8}}),
+    ):
+        await follow(states)
+        assert sent_to(link) == expected, states
+        assert len(link.holds) == admitted
+    await follow({1: "DOWN", 2: "UP"})
+    assert link.writes[-1] == []
+    await switch.install(in_groups())
+    assert link.writes[-2:] == [[], []]
+
+
+async def test_a_job_that_begins_is_not_put_at_a_port_that_is_down() -> None:
+    switch, link = connected(lags=LAGS)
+    await switch._desired.follow_ports({1: "DOWN", 9: "DOWN"})
+    await switch.install(in_groups())
+    assert sent_to(link) == {"group": {2}, "host": {2}, "uplink": {7}}
+
+
+async def test_workers_that_share_a_port_get_their_own_copies_at_the_other() -> None:
+    switch, link = connected(lags=LAGS, ports=(1, 2))
+    await switch.install(in_groups())
+    await switch._desired.follow_ports({1: "DOWN"})
+    groups = [one.packet_replication_engine_entry.multicast_group_entry for one in link.holds.values()]
+    [group] = [one for one in groups if one.multicast_group_id == placement().group]
+    assert [(one.egress_port, one.instance) for one in group.replicas] == [(2, 1), (2, 2)]
+
+
+async def test_the_next_controller_keeps_the_ports_that_answers_have_moved_to() -> None:
+    """It may learn later than the entries which ports are up. A job is intact, whichever port of a group it has."""
+    switch, link = await installed()
+    await switch._desired.follow_ports({1: "DOWN", 9: "DOWN"})
+    later, lost = await next_controller(link, in_groups())
+    assert not lost
+    assert sent_to(link) == {"group": {2}, "host": {2}, "uplink": {7}}
+    await later._desired.follow_ports({1: "UP", 2: "DOWN"})
+    assert sent_to(link) == {"group": {1}, "host": {1}, "uplink": {7}}
+    _, lost = await next_controller(link, in_groups(port=3))
+    assert lost == {1}
+
+
+async def test_a_switch_that_comes_back_gets_ports_that_are_up() -> None:
+    """While it was away, one port has gone down."""
+    switch, link = await installed()
+    switch._link = None
+    with pytest.raises(SwitchUnavailable):
+        await switch._desired.follow_ports({1: "DOWN", 9: "DOWN"})
+    assert sent_to(link) == {"group": {1}, "host": {1}, "uplink": {9}}
+    assert await switch._desired.reconcile(link) == frozenset()  # type: ignore[arg-type]
+    assert sent_to(link) == {"group": {2}, "host": {2}, "uplink": {7}}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.fixed_dictionaries({port: st.sampled_from(["UP", "DOWN"]) for port in (1, 2, 7, 8, 9)}),
+            st.sampled_from(["nothing", "refused", "reconnected", "taken over", "installed again"]),
+        ),
+        max_size=8,
+    )
+)
+def test_answers_leave_by_a_port_that_is_up_whatever_happens(events: list[tuple[dict[int, str], str]]) -> None:
+    asyncio.run(play(events))
+
+
+async def play(events: list[tuple[dict[int, str], str]]) -> None:
+    switch, link = await installed()
+    for states, event in events:
+        if event == "refused":
+            link.refuse = [SwitchUnavailable("gone")]
+        if event == "taken over":
+            switch, lost = await next_controller(link, in_groups())
+            assert not lost
+        if event == "reconnected":
+            assert await switch._desired.reconcile(link) == frozenset()  # type: ignore[arg-type]
+        if event == "installed again":
+            await switch.install(in_groups())
+        try:
+            await switch._desired.follow_ports(states)
+        except SwitchUnavailable:
+            assert await switch._desired.reconcile(link) == frozenset()  # type: ignore[arg-type]
+        link.refuse = []
+        for what, group in (("group", LAGS[0]), ("host", LAGS[0]), ("uplink", LAGS[1])):
+            [port] = sent_to(link)[what]
+            assert port in group
+            assert states[port] == "UP" or all(states[one] == "DOWN" for one in group)
 
 
 def test_a_hello_names_the_group_of_its_port() -> None:

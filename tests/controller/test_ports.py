@@ -54,12 +54,20 @@ def test_which_cable_is_out() -> None:
     site = Site(harness.switches.site.layout, tuple(ADDRESSES), TWO_LEAVES)
 
     def why(at: int, *ports: dict[int, str]) -> str:
-        return str(uplink_down(site, at, harness.switches.children_at(site).get(at), switches(*ports)) or "")
+        """Return why the leaf does not reach its parent. `own` and `lag`: its ports and those of its parent."""
+        heard = harness.switches.children_at(site).get(at)
+        return str(uplink_down(site, at, own, replace(heard, lag=lag) if heard else None, switches(*ports)) or "")
 
+    own, lag = (UP,), ()
     assert why(LEAF1, {}, {UP: "UP"}, {}) == ""
     assert why(LEAF1, {}, {UP: "DOWN"}, {}) == f"port {UP} of leaf1 toward spine is down"
     assert why(LEAF2, {1: "DOWN", 2: "DOWN"}, {}, {}) == "port 2 of spine toward leaf2 is down"
     assert why(LEAF2, {1: "DOWN"}, {UP: "DOWN"}, {}) == ""
+    own, lag = (UP, UP + 1), (2, 5)
+    assert why(LEAF1, {}, {UP: "DOWN", UP + 1: "UP"}, {}) == ""
+    assert why(LEAF1, {}, {UP: "DOWN", UP + 1: "DOWN"}, {}) == f"ports {UP}, {UP + 1} of leaf1 toward spine are down"
+    assert why(LEAF2, {2: "DOWN"}, {}, {}) == ""
+    assert why(LEAF2, {2: "DOWN", 5: "NOT_PRESENT"}, {}, {}) == "ports 2, 5 of spine toward leaf2 are down"
 
 
 def test_a_dead_root_is_left_out_and_its_jobs_are_told(changing: Changing, caplog: pytest.LogCaptureFixture) -> None:
@@ -123,6 +131,37 @@ def shown(what: object) -> str:
     with console.capture() as capture:
         console.print(what)
     return capture.get()
+
+
+def test_a_rank_that_is_heard_at_another_port_of_its_group_needs_nothing_new() -> None:
+    harness = TreeHarness(TWO_LEAVES)
+    sessions = [harness.join(rank, 2) for rank in range(2)]
+    heard = {"port": 1, "lag": (1, 2), "full": True}
+    harness.hear(sessions[0], LEAF1, **heard)
+    assert not harness.hear(sessions[0], LEAF1, **heard | {"port": 2})
+    harness.hear(sessions[1], LEAF2)
+    [job] = harness.installs
+    harness.installed()
+    placements, answers = dict(job.placements), len(harness.answers)
+    assert harness.hear(sessions[0], LEAF1, **heard | {"port": 2})
+    assert not harness.hear(sessions[0], LEAF1, **heard | {"port": 3, "lag": ()})
+    assert [one.hello.port for one in harness.answers[answers:]] == [2]
+    assert (harness.installs, job.placements) == ([], placements)
+
+
+def test_a_job_only_needs_one_port_of_a_group() -> None:
+    harness = TreeHarness(TWO_LEAVES)
+    sessions = [harness.join(rank, 2) for rank in range(2)]
+    for session, leaf in zip(sessions, (LEAF1, LEAF2), strict=True):
+        harness.hear(session, leaf, lag=(1, 2))
+    [job] = harness.installs
+
+    def troubles(**leaf1: str) -> list[str]:
+        ports = {int(name[1:]): state for name, state in leaf1.items()}
+        return troubles_of(job, {}, switches({}, ports, {}), lambda *_: None)
+
+    assert troubles(p1="DOWN", p2="UP") == troubles(p1="UP", p2="DOWN") == troubles(p1="DOWN") == []
+    assert troubles(p1="DOWN", p2="DOWN") == ["ports 1, 2 of leaf1 are down, where rank 0 is"]
 
 
 def test_jobs_are_told_of_uplinks_that_are_silent_or_moved() -> None:

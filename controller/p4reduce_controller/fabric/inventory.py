@@ -111,7 +111,9 @@ class Inventory(Switches):
         if up is None:
             return None
         pair = site.number(at), site.number(up.parent)
-        if down := ports.uplink_down(site, at, self.children.get(pair), self.switches):
+        own = self.members.get(pair[0])
+        own_ports = (own.config.lag_of(up.port) if own is not None else ()) or (up.port,)
+        if down := ports.uplink_down(site, at, own_ports, self.children.get(pair), self.switches):
             return down
         child, parent = site.trees.names[at], site.trees.names[up.parent]
         if pair in self.silent:

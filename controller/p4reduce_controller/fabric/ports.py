@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from p4reduce.errors import list_ranks
 from p4reduce_controller.jobs.job import Job
@@ -19,19 +19,21 @@ def all_down(switch: Aggregator) -> Unavailable | None:
     return Unavailable(f"all its {len(ports)} ports are down") if down else None
 
 
-def uplink_down(site: Site, at: int, heard: Heard | None, switches: Mapping[int, Aggregator]) -> Unavailable | None:
+def uplink_down(
+    site: Site, at: int, own_ports: Sequence[int], heard: Heard | None, switches: Mapping[int, Aggregator]
+) -> Unavailable | None:
     """Return why the node's switch does not reach its parent; None if its ports are not known to be down.
 
-    `heard`: where the parent has heard it. `switches`: by the controller's numbers.
+    `own_ports`: those that lead to the parent.
+    `heard`: where the parent has heard it.
+    `switches`: by the controller's numbers.
     """
-    up, names = site.trees.uplinks[at], site.trees.names
-    own, above = site.number(at), site.number(up.parent)
-    if _is_down(switches, own, up.port):
-        return Unavailable(f"port {up.port} of {names[at]} toward {names[up.parent]} is down", SwitchState.UPLINK_DOWN)
-    if heard is not None and _is_down(switches, above, heard.port):
-        return Unavailable(
-            f"port {heard.port} of {names[up.parent]} toward {names[at]} is down", SwitchState.UPLINK_DOWN
-        )
+    parent = site.trees.uplinks[at].parent
+    for one, other, ports in ((at, parent, own_ports), (parent, at, heard.ports if heard is not None else ())):
+        if ports and _are_down(switches, site.number(one), ports):
+            names = site.trees.names
+            why = f"{_are(ports, f' of {names[one]} toward {names[other]}')} down"
+            return Unavailable(why, SwitchState.UPLINK_DOWN)
     return None
 
 
@@ -66,18 +68,24 @@ def troubles_of(
             why = uplink_trouble(site, at)
             moved = at in children and at in job.children and uplink_moved(site, at, job.children[at], children[at])
             found += [str(text) for text in (why, moved) if text]
-        ranks: dict[int, list[int]] = {}
+        ranks: dict[tuple[int, ...], list[int]] = {}
         for member in job.members.values():
-            if at in member.heard and _is_down(switches, number, member.heard[at].port):
-                ranks.setdefault(member.heard[at].port, []).append(member.rank)
-        name = site.trees.names[at]
+            if at in member.heard and _are_down(switches, number, member.heard[at].ports):
+                ranks.setdefault(member.heard[at].ports, []).append(member.rank)
         found += [
-            f"port {port} of {name} is down, where {list_ranks(behind)} {'is' if len(behind) == 1 else 'are'}"
-            for port, behind in sorted(ranks.items())
+            f"{_are(ports, f' of {site.trees.names[at]}')} down, where {list_ranks(behind)} "
+            f"{'is' if len(behind) == 1 else 'are'}"
+            for ports, behind in sorted(ranks.items())
         ]
     return list(dict.fromkeys(found))
 
 
-def _is_down(switches: Mapping[int, Aggregator], number: int, port: int) -> bool:
+def _are_down(switches: Mapping[int, Aggregator], number: int, ports: Sequence[int]) -> bool:
+    """Return whether all these ports of the switch are down."""
     switch = switches.get(number)
-    return switch is not None and switch.ports.get(port) in DOWN
+    return switch is not None and all(switch.ports.get(port) in DOWN for port in ports)
+
+
+def _are(ports: Sequence[int], where: str) -> str:
+    """Return the beginning of a sentence about the ports."""
+    return f"port {ports[0]}{where} is" if len(ports) == 1 else f"ports {', '.join(map(str, ports))}{where} are"

@@ -32,12 +32,14 @@ MOST_UNANSWERED = 10  # HELLOs in a row that arrived; with more, the switch does
 class _Probe:
     """HELLOs from a switch to one of its parents.
 
+    `port`: leads from the switch to the parent.
     `missed`: how many have been sent since the last one arrived.
     `unanswered`: how many have arrived since the last answer did.
     """
 
     child: int
     parent: int
+    port: int
     nonce: int = field(default_factory=lambda: secrets.randbits(64))
     missed: int = 0
     unanswered: int = 0
@@ -74,7 +76,7 @@ class Uplinks:
         for probe in self._unheard():
             log.warning(
                 "the switch %s has sent HELLOs out of its port %d for %g s, and none has reached its parent %s at %s",
-                *(self._inventory.name(probe.child), self._port(probe), timeout),
+                *(self._inventory.name(probe.child), probe.port, timeout),
                 *(self._inventory.name(probe.parent), self._inventory.switches[probe.parent].address),
             )
 
@@ -85,10 +87,12 @@ class Uplinks:
         for probe in known:
             if probe.parent not in parents:
                 self._forget(probe)
+            else:
+                probe.port = parents[probe.parent]
         for parent in parents.keys() - {probe.parent for probe in known}:
             if not self._probes:
                 self._tasks.start(self._say_hellos(), "uplinks")
-            probe = _Probe(child, parent)
+            probe = _Probe(child, parent, parents[parent])
             self._probes[probe.nonce] = probe
             self._inventory.children.pop(probe.pair, None)
 
@@ -99,10 +103,10 @@ class Uplinks:
     def on_hello(self, switch: int, hello: Heard) -> bool:
         """Handle a HELLO, and return whether it is one of a switch to a parent, or its answer."""
         probe, inventory = self._probes.get(hello.nonce), self._inventory
-        if hello.job or probe is None or switch not in probe.pair or self._port(probe) is None:
+        if hello.job or probe is None or switch not in probe.pair or not self._exists(probe):
             return False
         if switch == probe.child:
-            if self._port(probe) in hello.ports:
+            if probe.port in hello.ports:
                 self._answered(probe)
         elif problem := problem_of(hello.sender):
             log.warning("refused a HELLO of the switch %s: %s", inventory.name(probe.child), problem)
@@ -147,7 +151,7 @@ class Uplinks:
     async def _say_hellos(self) -> None:
         while self._probes:
             for probe in list(self._probes.values()):
-                if self._port(probe) is None:  # the switch or its parent was removed
+                if not self._exists(probe):
                     self._forget(probe)
                 elif not self._can_be_heard(probe):
                     probe.missed = 0
@@ -164,11 +168,9 @@ class Uplinks:
             self._changed()
         probe.due = self._clock() + (RETRY_INTERVAL if is_known else HELLO_INTERVAL)
         probe.missed += 1
-        port = self._port(probe)
-        assert port is not None
         try:
             switch, parent = inventory.switches[probe.child], inventory.switches[probe.parent]
-            await isolate_cancellation(switch.say_hello(port, parent.address, probe.child % 256, probe.nonce))
+            await isolate_cancellation(switch.say_hello(probe.port, parent.address, probe.child % 256, probe.nonce))
         except (SwitchError, Interrupted) as error:
             log.info("cannot send a switch's HELLO to its parent: %s", error)
 
@@ -178,8 +180,9 @@ class Uplinks:
         self._inventory.silent.discard(probe.pair)
         self._inventory.unanswered.discard(probe.pair)
 
-    def _port(self, probe: _Probe) -> int | None:
-        return self._inventory.uplinks(probe.child).get(probe.parent)
+    def _exists(self, probe: _Probe) -> bool:
+        """Return whether neither the switch nor its parent was removed."""
+        return self._inventory.switches.keys() >= set(probe.pair)
 
     def _names(self, probe: _Probe) -> tuple[str, str]:
         return self._inventory.name(probe.parent), self._inventory.name(probe.child)
@@ -194,8 +197,4 @@ class Uplinks:
     def _can_be_heard(self, probe: _Probe) -> bool:
         """Return whether the switch and its parent are both available."""
         switches = self._inventory.switches
-        return (
-            self._port(probe) is not None
-            and not switches[probe.child].unavailable
-            and not switches[probe.parent].unavailable
-        )
+        return self._exists(probe) and not any(switches[number].unavailable for number in probe.pair)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The desired state of a switch: entries and groups of its own and of jobs.
 
-They are written when they change, and compared with the switch's when the connection is new.
+They are written when they change, and compared with the switch's when the connection is new. If ports go down, entries
+that send to them get other ports of the same link group.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from itertools import product
 import finsy as fy
 from finsy.proto import p4r
 
-from p4reduce_controller.p4runtime.link import Entry, Link
+from p4reduce_controller.p4runtime.egress import EgressPorts, Forwarding, with_ports, with_ports_of
+from p4reduce_controller.p4runtime.link import Link
 from p4reduce_controller.p4runtime.program import Program
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.switches.aggregator import DIRECTIONS, Direction, Placement, SwitchError, SwitchUnavailable
@@ -24,12 +26,22 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """An entry that the switch must have; `owner` is the job that it belongs to, if any."""
+class _Record:
+    """An entry that the switch must have, or has.
+
+    `value`: compares equal if entries have the same effect, except that they may send to other ports of a link group.
+    `entity`: its message. This is finsy's encoding even of an entry that was read, so equal entries have equal bytes.
+    `owner`: the job that it belongs to, if any.
+    """
 
     value: object
+    entry: Forwarding
     entity: p4r.Entity
-    owner: int | None
+    owner: int | None = None
+
+    @property
+    def is_default(self) -> bool:
+        return bool(self.entity.table_entry.is_default_action)
 
 
 class DesiredState:
@@ -44,7 +56,8 @@ class DesiredState:
         self._link = link
         # Held from a change of `_wanted` until the switch has it, so that both change in the same order.
         self._writing = asyncio.Lock()
-        self._wanted: dict[object, _Wanted] = {}
+        self.egress = EgressPorts(config.lag_of)
+        self._wanted: dict[object, _Record] = {}
         self._rates: dict[tuple[int, Direction], float] = {}
         for entry in _base_entries(config, program):
             self._want(entry, None)
@@ -52,7 +65,7 @@ class DesiredState:
             self._want(program.loss(port, direction, config.drop_rate), None)
             self._rates[port, direction] = config.drop_rate
         self._base = frozenset(self._wanted)
-        self._learned: dict[object, dict[int, Entry]] = {}  # for each host, the entry of each job
+        self._learned: dict[object, dict[int, Forwarding]] = {}  # for each host, the entry of each job
 
     @property
     def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
@@ -88,7 +101,7 @@ class DesiredState:
         if missing:
             await self._put_hosts(missing)
 
-    async def _put_hosts(self, entries: Sequence[Entry]) -> None:
+    async def _put_hosts(self, entries: Sequence[Forwarding]) -> None:
         try:
             await self._try_to_put(entries)
         except SwitchUnavailable:
@@ -96,13 +109,13 @@ class DesiredState:
         except SwitchError as error:  # frames to an unknown host are flooded, so nothing is lost
             log.warning("%s", error)
 
-    def _learn(self, entry: Entry, job: int) -> bool:
+    def _learn(self, entry: Forwarding, job: int) -> bool:
         """Record that the job needs the entry. Return whether it is the only job that does."""
         jobs = self._learned.setdefault(self._canonical(entry)[0], {})
         jobs[job] = entry
         return jobs.keys() == {job}
 
-    def _unlearn(self, entry: Entry, job: int) -> bool:
+    def _unlearn(self, entry: Forwarding, job: int) -> bool:
         """Record that the job no longer needs the entry. Return whether no job does."""
         key = self._canonical(entry)[0]
         jobs = self._learned.get(key, {})
@@ -111,31 +124,19 @@ class DesiredState:
             self._learned.pop(key, None)
         return not jobs
 
-    def _entries_of(self, job: Placement) -> list[Entry]:
+    def _entries_of(self, job: Placement) -> list[Forwarding]:
         program = self._program
         return [program.job_group(job), *program.deliveries(job), *program.uplinks(job), *self._admissions(job)]
 
-    def _admissions(self, job: Placement) -> list[Entry]:
-        """Return the entries that admit the workers, and the parent, at each port of their groups."""
-        most = max(map(len, self._config.lags), default=1)
+    def _admissions(self, job: Placement) -> list[fy.P4TableEntry]:
+        return self._program.admissions(job, self._config.lag_of(job.parent.port) if job.parent is not None else ())
 
-        def at(port: int, turn: int) -> int:
-            group = self._config.lag_of(port)
-            return group[(group.index(port) + turn) % len(group)] if group else port
-
-        entries: list[Entry] = []
-        for turn in range(most):
-            workers = tuple(replace(worker, port=at(worker.port, turn)) for worker in job.workers)
-            parent = replace(job.parent, port=at(job.parent.port, turn)) if job.parent is not None else None
-            entries += self._program.admissions(replace(job, workers=workers, parent=parent))
-        return self._first_of_each_key(entries) if most > 1 else entries
-
-    def _hosts_of(self, job: Placement) -> list[Entry]:
+    def _hosts_of(self, job: Placement) -> list[Forwarding]:
         """Return the entries for learned hosts. If switches share a MAC address, the first one's port counts."""
         learned = [self._program.host(mac, port) for mac, port in job.hosts]
         return [entry for entry in self._first_of_each_key(learned) if self._canonical(entry)[0] not in self._base]
 
-    def _first_of_each_key(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _first_of_each_key(self, entries: Sequence[Forwarding]) -> list[Forwarding]:
         """Return the entries without those whose key occurs earlier, since a table holds one entry per key."""
         return list({self._canonical(entry)[0]: entry for entry in reversed(entries)}.values())[::-1]
 
@@ -156,27 +157,41 @@ class DesiredState:
         """Make the switch hold the desired state. Return the jobs of which entries were missing.
 
         Unknown entries are deleted, and missing ones are written again. The entries of the returned jobs are not, since
-        their slots' contents are gone as well.
+        their slots' contents are gone as well. Entries stay at the ports of a link group that an earlier controller
+        has chosen.
         """
         async with self._writing:
             present = await self._read(link)
-            intact = {key for key, wanted in self._wanted.items() if key in present and present[key][0] == wanted.value}
+            intact = {
+                key for key, wanted in self._wanted.items() if key in present and present[key].value == wanted.value
+            }
             lost = {wanted.owner for key, wanted in self._wanted.items() if wanted.owner and key not in intact}
             for key in [key for key, wanted in self._wanted.items() if wanted.owner in lost and wanted.owner]:
                 del self._wanted[key]
 
             updates = [
-                p4r.Update(type=p4r.Update.DELETE, entity=entity)
-                for key, (_, entity) in present.items()
+                p4r.Update(type=p4r.Update.DELETE, entity=there.entity)
+                for key, there in present.items()
                 if key not in self._wanted
             ]
+            for key in intact & self._wanted.keys():
+                wanted = self._wanted[key]
+                self._wanted[key] = self._with(wanted, with_ports_of(wanted.entry, present[key].entry))
+            moved = self._leave_ports_that_are_down()
             for key, wanted in self._wanted.items():
-                if key not in intact:
-                    exists = key in present or wanted.entity.table_entry.is_default_action
-                    kind = p4r.Update.MODIFY if exists else p4r.Update.INSERT
+                if key not in intact or key in moved:
+                    kind = p4r.Update.MODIFY if key in present or wanted.is_default else p4r.Update.INSERT
                     updates.append(p4r.Update(type=kind, entity=wanted.entity))
             await link.write([*updates, *self._limits(self._config.hello_rate)])
             return frozenset(owner for owner in lost if owner is not None)
+
+    async def follow_ports(self, states: Mapping[int, str]) -> None:
+        """Move entries from ports that are down to others of their link groups."""
+        self.egress.update(states)
+        async with self._writing:
+            link, moved = self._link(), self._leave_ports_that_are_down()
+            entities = [self._wanted[key].entity for key in moved]
+            await link.write([p4r.Update(type=p4r.Update.MODIFY, entity=entity) for entity in entities])
 
     async def take_everything_off(self) -> None:
         async with self._writing:
@@ -184,7 +199,7 @@ class DesiredState:
             updates = [
                 p4r.Update(type=p4r.Update.DELETE, entity=wanted.entity)
                 for wanted in self._wanted.values()
-                if not wanted.entity.table_entry.is_default_action
+                if not wanted.is_default
             ]
             self._wanted.clear()
             unknown = self._program.discard_unknown().encode(self._program.schema)
@@ -201,41 +216,54 @@ class DesiredState:
         limits = self._program.hello_limits(rate)
         return [p4r.Update(type=p4r.Update.MODIFY, entity=one.encode(self._program.schema)) for one in limits]
 
-    async def _read(self, link: Link) -> dict[object, tuple[object, p4r.Entity]]:
-        """Return the value and the message of each entry that the switch has, by key."""
-        present: dict[object, tuple[object, p4r.Entity]] = {}
-        async for table_entry in link.read(self._program.every_entry()):
-            if not (table_entry.is_default_action or table_entry.is_const):
-                key, value, entity = self._canonical(table_entry)
-                present[key] = (value, entity)
-        async for group in link.read([fy.P4MulticastGroupEntry()]):
-            key, value, entity = self._canonical(group)
-            present[key] = (value, entity)
-        return present
+    async def _read(self, link: Link) -> dict[object, _Record]:
+        """Return what the switch has."""
+        tables = [
+            entry
+            async for entry in link.read(self._program.every_entry())
+            if not (entry.is_default_action or entry.is_const)
+        ]
+        groups = [group async for group in link.read([fy.P4MulticastGroupEntry()])]
+        return dict(self._canonical(entry) for entry in (*tables, *groups))
 
     # Parts of the state.
 
-    def _want(self, entry: Entry, owner: int | None) -> p4r.Update | None:
+    def _want(self, entry: Forwarding, owner: int | None) -> p4r.Update | None:
         """Record the desired entry. Return the update that the switch needs for it; None if it needs none."""
-        key, value, entity = self._canonical(entry)
+        key, record = self._canonical(entry)
         had = self._wanted.get(key)
-        self._wanted[key] = _Wanted(value, entity, owner)
-        if had is None and not (isinstance(entry, fy.P4TableEntry) and entry.is_default_action):
-            return p4r.Update(type=p4r.Update.INSERT, entity=entity)
-        return None if had and had.value == value else p4r.Update(type=p4r.Update.MODIFY, entity=entity)
+        if had is not None and had.value == record.value:
+            self._wanted[key] = replace(had, owner=owner)
+            return None
+        record = self._wanted[key] = self._with(replace(record, owner=owner), with_ports(entry, self.egress.live))
+        kind = p4r.Update.INSERT if had is None and not record.is_default else p4r.Update.MODIFY
+        return p4r.Update(type=kind, entity=record.entity)
 
-    def _has(self, entry: Entry) -> bool:
-        key, value, _ = self._canonical(entry)
-        return key in self._wanted and self._wanted[key].value == value
+    def _leave_ports_that_are_down(self) -> set[object]:
+        """Let entries whose ports are down send to others of their groups. Return the keys of those entries."""
+        moved = {}
+        for key, wanted in self._wanted.items():
+            if (other := self._with(wanted, with_ports(wanted.entry, self.egress.live))) is not wanted:
+                moved[key] = other
+        self._wanted.update(moved)
+        return set(moved)
 
-    async def _put(self, entries: Iterable[Entry], owner: int | None = None) -> None:
+    def _with(self, record: _Record, entry: Forwarding) -> _Record:
+        """Return the record with an entry that only sends to other ports."""
+        return record if entry is record.entry else replace(record, entry=entry, entity=self._encode(entry))
+
+    def _has(self, entry: Forwarding) -> bool:
+        key, record = self._canonical(entry)
+        return key in self._wanted and self._wanted[key].value == record.value
+
+    async def _put(self, entries: Iterable[Forwarding], owner: int | None = None) -> None:
         """Write entries. If that fails, the switch may have some of them, until `_drop` removes them."""
         async with self._writing:
             link = self._link()
             updates = [self._want(entry, owner) for entry in entries]
             await link.write([update for update in updates if update is not None])
 
-    async def _drop(self, entries: Iterable[Entry]) -> None:
+    async def _drop(self, entries: Iterable[Forwarding]) -> None:
         """Delete those of the entries that the switch has. If that fails, it may be tried again."""
         async with self._writing:
             link = self._link()
@@ -246,7 +274,7 @@ class DesiredState:
             for key in keys:
                 del self._wanted[key]
 
-    async def _try_to_put(self, entries: Sequence[Entry]) -> None:
+    async def _try_to_put(self, entries: Sequence[Forwarding]) -> None:
         """Write optional entries: all or none. Raise the switch's refusal after deleting them again."""
         try:
             await self._put(entries)
@@ -256,27 +284,29 @@ class DesiredState:
             await self._drop(entries)
             raise
 
-    def _canonical(self, entry: Entry) -> tuple[object, object, p4r.Entity]:
-        """Return a key and a value that compare equal however the entry was written, and its message.
+    def _encode(self, entry: Forwarding) -> p4r.Entity:
+        return entry.encode(self._program.schema)
 
-        The message is finsy's encoding even of entries that were read, so equal entries have equal bytes.
-        """
-        entity = entry.encode(self._program.schema)
+    def _canonical(self, entry: Forwarding) -> tuple[object, _Record]:
+        """Return the entry's key, and a record of it without an owner."""
+        entity = self._encode(entry)
+        at_first = with_ports(entry, self.egress.first)
+        compared = entity if at_first is entry else self._encode(at_first)
         if isinstance(entry, fy.P4MulticastGroupEntry):
-            group = entity.packet_replication_engine_entry.multicast_group_entry
+            group = compared.packet_replication_engine_entry.multicast_group_entry
             replicas = frozenset(one.SerializeToString() for one in group.replicas)
-            return ("group", group.multicast_group_id), replicas, entity
-        table = entity.table_entry
+            return ("group", group.multicast_group_id), _Record(replicas, entry, entity)
+        table = compared.table_entry
         action = table.action.action
         match = frozenset(one.SerializeToString() for one in table.match)
         value = (action.action_id, frozenset((one.param_id, one.value) for one in action.params))
-        return (table.table_id, match), value, entity
+        return (table.table_id, match), _Record(value, entry, entity)
 
 
-def _base_entries(config: SwitchConfig, program: Program) -> list[Entry]:
+def _base_entries(config: SwitchConfig, program: Program) -> list[Forwarding]:
     """Return the entries that exist without any job."""
     mac = config.address.mac
-    entries: list[Entry] = [program.flood_group(config.ports), program.flood_unknown()] if config.ports else []
+    entries: list[Forwarding] = [program.flood_group(config.ports), program.flood_unknown()] if config.ports else []
     for ip in dict.fromkeys([config.address.ip, *config.more_addresses]):
         entries += [program.own_address(ip, mac), program.own_source(ip)]
     entries += [program.host(host, port) for host, port in config.hosts.items()]

@@ -102,10 +102,14 @@ class Program:
 
     # Entries of jobs.
 
-    def admissions(self, job: Placement) -> list[fy.P4TableEntry]:
-        members = [(index, worker.port, worker.sender) for index, worker in enumerate(job.workers)]
+    def admissions(self, job: Placement, parent_lag: tuple[int, ...] = ()) -> list[fy.P4TableEntry]:
+        """Return the entries that admit the workers, and the parent, at each port of their groups.
+
+        `parent_lag`: the group of the port toward the parent, if it is in one.
+        """
+        members = [(index, worker.ports, worker.sender) for index, worker in enumerate(job.workers)]
         if job.parent is not None:
-            members.append((PARENT, job.parent.port, job.parent.endpoint))
+            members.append((PARENT, parent_lag or (job.parent.port,), job.parent.endpoint))
         return [
             self._entry(
                 "jobs",
@@ -124,7 +128,8 @@ class Program:
                 pool_halves=2 * job.slots.count,
                 group=job.group,
             )
-            for index, port, sender in members
+            for index, ports, sender in members
+            for port in ports
         ]
 
     def uplinks(self, job: Placement) -> list[fy.P4TableEntry]:

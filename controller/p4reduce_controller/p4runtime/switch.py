@@ -33,7 +33,7 @@ from p4reduce_controller.switches.aggregator import (
     SwitchUnavailable,
 )
 from p4reduce_controller.switches.availability import NOT_PRIMARY, Unavailable
-from p4reduce_controller.switches.frames import OUTCOMES
+from p4reduce_controller.switches.frames import OUTCOMES, Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +73,7 @@ class P4RuntimeSwitch:
         self.expect, self.install = self._desired.expect, self._desired.install
         self.fence, self.forget = self._desired.fence, self._desired.forget
         self.set_loss = self._desired.set_loss
-        self.say_hello, self.reset, self.abort = self._cpu.say_hello, self._cpu.reset, self._cpu.abort
-        self.query = self._cpu.query
+        self.reset, self.abort, self.query = self._cpu.reset, self._cpu.abort, self._cpu.query
         self._link: Link | None = None
         self._own_id = 0  # the latest id with which this controller was primary
         self._is_backup = False
@@ -97,6 +96,9 @@ class P4RuntimeSwitch:
     @property
     def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
         return self._desired.loss_rates
+
+    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
+        await self._cpu.say_hello(self._desired.egress.live(port), to, worker, nonce, short=short)
 
     # The connection.
 
@@ -230,6 +232,15 @@ class P4RuntimeSwitch:
         before, self.ports, self.ports_unknown = self.ports, states, unknown
         if before != states:
             self._tell(lambda listener: listener.ports_changed())
+            self._tasks.start(self._follow_ports(states), f"link groups of the switch at {self.target}")
+
+    async def _follow_ports(self, states: States) -> None:
+        try:
+            await isolate_cancellation(self._desired.follow_ports(states))
+        except (SwitchUnavailable, Interrupted):  # the next connection begins with it
+            pass
+        except SwitchError as error:
+            log.warning("packets of link groups may leave by ports that are down: %s", error)
 
     def _disconnected(self, why: str) -> bool:
         had = self._link is not None
