@@ -49,6 +49,7 @@ class Stack(ChildProcesses):
         aggregators: int = 1,
         uplink: int = 0,
         spines: int = 1,
+        listen: str = "127.0.0.1:0",
     ) -> None:
         """Start all, and wait until they are ready.
 
@@ -59,6 +60,7 @@ class Stack(ChildProcesses):
         aggregators: the number of switches that share the slots of jobs.
         uplink: if not 0, the first `spines` switches are spines and the others are leaves. Their port `uplink` leads to
             the first spine, the next port to the second, and so on.
+        listen: the address of the controller.
         """
         super().__init__()
         self._enter: Any = enter
@@ -84,7 +86,7 @@ class Stack(ChildProcesses):
                 for port, spine in enumerate(self.names[:spines], uplink):
                     switch_options += ["--uplink", f"{leaf}:{port}={spine}"]
             self._controller_options = [*switch_options, "--ports", ",".join(self._ports), *options]
-            self.controller = "127.0.0.1:0"
+            self.controller = listen
             self.start_controller()
         except BaseException:
             self.__exit__()
@@ -168,6 +170,7 @@ class Stack(ChildProcesses):
         backends: Mapping[int, str] | None = None,
         at: Sequence[str] = (),
         hosts: Sequence[int | None] = (),
+        namespaces: Sequence[Namespace] = (),
         limits: Mapping[int, Mapping[str, int]] | None = None,
         **options: Any,
     ) -> Ranks:
@@ -181,6 +184,7 @@ class Stack(ChildProcesses):
         backends: the backends of ranks that must use a certain one.
         at: the switches of the ranks, assigned in turn.
         hosts: the number of each rank's pretended host. A rank with None does not share its stream with others.
+        namespaces: the network namespace of each rank. The default is that of the switches.
         limits: the resource limits of ranks, by their names in `resource`.
         options: arguments of Communicator.
         """
@@ -207,7 +211,7 @@ class Stack(ChildProcesses):
             environment = {"OMP_NUM_THREADS": "1"}
             if backends is not None:
                 environment["P4REDUCE_BACKEND"] = backends[rank]
-            with self.entered():
+            with namespaces[rank].entered() if namespaces else self.entered():
                 children[rank] = Child(f"rank {rank} of {job}", command, environment)
         return Ranks(children)
 

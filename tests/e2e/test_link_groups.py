@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host with two links to the switch: whichever of them goes down, its ranks' jobs go on with the right sums."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from p4reduce_bench.processes.network import without_ipv6
+from tests.support.cluster.stack import REPEATED, Ranks, Stack, go_on, job, slots_used
+from tests.support.own_network import Namespace, ip, wait_until_up
+from tests.support.waiting import wait_until
+
+SWITCH, CONTROLLER = "10.0.0.254", "10.8.0.254"
+LINKS = ("link1", "link2")
+MAC = "02:00:0a:00:00:01"
+
+pytestmark = pytest.mark.root
+
+
+def bond(mode: str) -> Callable[[], None]:
+    def make() -> None:
+        try:
+            ip("link", "add", "bond0", "address", MAC, "type", "bond", "mode", mode, "miimon", "20")
+        except AssertionError as error:
+            if "Unknown device type" not in str(error):
+                raise
+            pytest.skip("needs the kernel's module bonding")
+        for link in LINKS:
+            ip("link", "set", link, "down")
+            ip("link", "set", link, "master", "bond0")
+        for link in ("bond0", *LINKS):
+            ip("link", "set", link, "up")
+        ip("address", "add", "10.0.0.1/24", "dev", "bond0")
+        wait_until_up("bond0")
+
+    return make
+
+
+def equal_paths() -> None:
+    """Route over both links. Each of the host's sockets keeps to one of them while both are up."""
+    of_kernel = Path("/proc/sys/net/ipv4")
+    (of_kernel / "fib_multipath_hash_policy").write_text("1")  # UDP ports count, too
+    for link in ("all", *LINKS):
+        (of_kernel / "conf" / link / "ignore_routes_with_linkdown").write_text("1")
+        (of_kernel / "conf" / link / "rp_filter").write_text("0")
+    ip("address", "add", "10.0.0.1/32", "dev", "lo")
+    ways = [word for link in LINKS for word in ("nexthop", "dev", link)]
+    ip("route", "add", SWITCH, "src", "10.0.0.1", *ways)
+
+
+BONDS = {"balance-xor": bond("balance-xor"), "active-backup": bond("active-backup"), "equal paths": equal_paths}
+
+
+def connect(switches: Namespace, host: Namespace, number: int) -> None:
+    """Give a host a way to the controller, beside its links to the switch."""
+    with switches.entered():
+        ip("link", "add", f"control{number}", "type", "veth", "peer", "name", "control", "netns", host.path)
+        ip("address", "add", f"{CONTROLLER}/32", "peer", f"10.8.0.{number}", "dev", f"control{number}")
+        ip("link", "set", f"control{number}", "up")
+    with host.entered():
+        ip("address", "add", f"10.8.0.{number}/32", "peer", CONTROLLER, "dev", "control")
+        ip("link", "set", "control", "up")
+
+
+def cable(switches: Namespace, port: int, host: Namespace, link: str, mac: str) -> None:
+    with switches.entered():
+        ip("link", "add", f"port{port}", "type", "veth", "peer", "name", link, "address", mac, "netns", host.path)
+        without_ipv6(f"port{port}")
+        ip("link", "set", f"port{port}", "up")
+    with host.entered():
+        without_ipv6(link)
+        ip("link", "set", link, "up")
+
+
+@contextlib.contextmanager
+def two_hosts(target: str, make_bond: Callable[[], None]) -> Iterator[tuple[Stack, Namespace, Namespace]]:
+    """Run a stack whose switch has ports 1 and 2 to one host, and port 3 to another. Yield it with the hosts."""
+    if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
+        pytest.skip("needs simple_switch_grpc")
+    with contextlib.ExitStack() as undo:
+        switches, bonded, plain = (undo.enter_context(contextlib.closing(Namespace())) for _ in range(3))
+        for number, host in enumerate((bonded, plain), 1):
+            connect(switches, host, number)
+        for port, link in enumerate(LINKS, 1):
+            cable(switches, port, bonded, link, MAC)
+        cable(switches, 3, plain, "link3", "02:00:0a:00:00:02")
+        with plain.entered():
+            ip("address", "add", "10.0.0.2/24", "dev", "link3")
+        with bonded.entered():
+            make_bond()
+        stack = undo.enter_context(
+            Stack(
+                target,
+                [f"{port}=eth:port{port}" for port in (1, 2, 3)],
+                f"{SWITCH}:31314",
+                enter=switches.entered,
+                options=("--lag", "1,2", "--insecure"),
+                listen=f"{CONTROLLER}:0",
+            )
+        )
+        yield stack, bonded, plain
+
+
+def take_down(host: Namespace, down: int) -> None:
+    """Take one link of the host down, after the other one is up."""
+    with host.entered():
+        ip("link", "set", LINKS[1 - down], "up")
+        wait_until_up(LINKS[1 - down])
+        ip("link", "set", LINKS[down], "down")
+
+
+def ports(stack: Stack) -> dict[int, str]:
+    return {port["number"]: port["state"] for port in stack.status()["switches"][0]["ports"]}
+
+
+def start(stack: Stack, bonded: Namespace, plain: Namespace) -> Ranks:
+    return stack.ranks(REPEATED, job="job", namespaces=(bonded, bonded, plain), world_size=3, repeat=True, timeout=60)
+
+
+@pytest.mark.parametrize("bond", BONDS)
+def test_a_job_goes_on_when_one_link_goes_down_and_then_the_other(bond: str) -> None:
+    with two_hosts("native", BONDS[bond]) as (stack, bonded, plain):
+        with start(stack, bonded, plain) as ranks:
+            go_on(ranks)
+            for down, port in ((0, 1), (1, 2), (0, 1)):
+                take_down(bonded, down)
+                wait_until(lambda port=port: ports(stack)[port] != "UP", "the switch to notice")
+                go_on(ranks)
+                assert job(stack, "job")["in_trouble"] == []
+        wait_until(lambda: slots_used(stack) == 0, "all slots to be free")
+
+
+@pytest.mark.bmv2
+@pytest.mark.slow
+@pytest.mark.parametrize("bond", BONDS)
+def test_a_job_goes_on_at_a_switch_that_does_not_report_its_ports(bond: str) -> None:
+    """Answers to packets that are sent again leave by the port at which these arrive."""
+    with two_hosts("bmv2", BONDS[bond]) as (stack, bonded, plain), start(stack, bonded, plain) as ranks:
+        go_on(ranks, steps=2)
+        for down in (0, 1):
+            take_down(bonded, down)
+            go_on(ranks, steps=2)
