@@ -23,12 +23,13 @@ class FakeMover:
         self.calls.append(("suspend", aggregator))
         return self.rounds
 
-    def move(self, aggregator: int, via: int, job: int, rounds: Sequence[int]) -> None:
-        self.calls.append(("move", aggregator, via, job, rounds))
+    def move(self, aggregator: int, via: int, jobs: Sequence[int], rounds: Sequence[int]) -> None:
+        self.calls.append(("move", aggregator, via, jobs, rounds))
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_slots_are_suspended_and_go_on_once(controller: ScriptedController, late: bool) -> None:
+@pytest.mark.parametrize("more_jobs", [[], [7, 2**32 - 2]])
+def test_slots_are_suspended_and_go_on_once(controller: ScriptedController, late: bool, more_jobs: list[int]) -> None:
     session, mover = ready(controller), FakeMover([2**32 - 1, 0])
     if not late:
         session.move_with(mover)
@@ -37,7 +38,11 @@ def test_slots_are_suspended_and_go_on_once(controller: ScriptedController, late
     controller.send(suspend=pb.Suspend(aggregator=2, number=4))
     controller.send(resume=pb.Resume(aggregator=1, number=4))  # of another aggregator
     for _ in range(2):
-        controller.send(resume=pb.Resume(aggregator=1, number=2**63, via=3, job=2**32 - 1, rounds=[2**32 - 1, 0]))
+        controller.send(
+            resume=pb.Resume(
+                aggregator=1, number=2**63, via=3, job=2**32 - 1, more_jobs=more_jobs, rounds=[2**32 - 1, 0]
+            )
+        )
     controller.send(notice=pb.Notice(text="the end"))
     controller.send(suspend=pb.Suspend(aggregator=0, number=5))
     if late:
@@ -46,7 +51,7 @@ def test_slots_are_suspended_and_go_on_once(controller: ScriptedController, late
     assert mover.calls == [
         ("suspend", 1),
         ("suspend", 2),
-        ("move", 1, 3, 2**32 - 1, [2**32 - 1, 0]),
+        ("move", 1, 3, [2**32 - 1, *more_jobs], [2**32 - 1, 0]),
         ("suspend", 0),
     ]
     answers = [controller.script.next().rounds for _ in range(3)]

@@ -35,17 +35,21 @@ class MortalSwitches(Switches):
 
 
 class FailoverHarness(JobsHarness):
-    """A job of two ranks with six slots at three switches, each of which has eight."""
+    """A job of two ranks with six slots at three switches, each of which has eight. `pool`: how many those have."""
 
-    def __init__(self, *, moves_slots: bool = True, **join: object) -> None:
+    def __init__(
+        self, *, moves_slots: bool = True, threads: int = 1, slots: int = SLOTS, pool: int = 8, **join: object
+    ) -> None:
         super().__init__()
         addresses = [Endpoint(f"02:00:0a:00:00:f{at}", f"10.0.0.25{at}", 31314) for at in range(SWITCHES)]
-        self.switches: MortalSwitches = MortalSwitches(Layout(4, 64, 8), addresses)
+        self.switches: MortalSwitches = MortalSwitches(Layout(4, 64, pool), addresses)
         self.jobs = Jobs(self.switches, JobOptions(moves_slots=moves_slots))
-        self.sessions = [self.join(rank, RANKS, slots=SLOTS, **{"moves": True, **join}) for rank in range(RANKS)]
+        join = {"moves": True, "slots": slots, "threads": threads if threads > 1 else 0, **join}
+        self.sessions = [self.join(rank, RANKS, **join) for rank in range(RANKS)]
         for session in self.sessions:
             for switch in range(SWITCHES):
-                self.hear(session, switch, port=5 + switch)
+                for thread in range(threads):
+                    self.hear(session, switch, port=5 + switch, thread=thread)
         self.installed()
         for rank, member in self.job.members.items():
             member.key = digest(str(rank))
@@ -79,10 +83,10 @@ class FailoverHarness(JobsHarness):
         self.jobs.taken_over(job, takeover, problem, self.now)
         self.carry_out()
 
-    def take_over(self) -> Takeover:
-        """Run a takeover to its end."""
+    def take_over(self, slots: int = 2) -> Takeover:
+        """Run a takeover of so many slots to its end."""
         takeover = self.stored()
-        self.tell_rounds(takeover, *[[4, 4]] * RANKS)
+        self.tell_rounds(takeover, *[[4] * slots] * RANKS)
         self.taken_over()
         return takeover
 
@@ -129,10 +133,11 @@ def test_the_slots_go_on_at_another_switch() -> None:
     assert placement.slots.first == own[0].slots.end
     assert placement.slots.count == own[1].slots.count
     assert placement.workers == own[0].workers
+    assert [(placement.job, placement.generation)] == list(takeover.jobs)
     assert placement.job not in {one.job for one in own.values()}
     assert not resumes(harness, harness.sessions[0])
     harness.taken_over()
-    number, generation = takeover.job
+    [(number, generation)] = takeover.jobs
     for session in harness.sessions:
         assert resumes(harness, session) == [
             pb.Resume(aggregator=1, number=takeover.number, via=0, job=number << 16 | generation, rounds=[2**32 - 1, 8])
@@ -145,16 +150,78 @@ def test_the_slots_go_on_at_another_switch() -> None:
     assert all(harness.jobs.pool(number).free == 8 for number in range(SWITCHES))
 
 
-@pytest.mark.parametrize(
-    "why_not", ["all well", "old rank", "threads", "leaving", "turned off", "none left", "a short half"]
-)
+@pytest.mark.parametrize("asks", range(3))
+def test_the_slots_of_all_threads_go_on_at_another_switch(asks: int) -> None:
+    """The threads have two, two and three of seven slots: at the second switch, each has one."""
+    harness = FailoverHarness(threads=3, slots=7, pool=9)
+    own = harness.job.placements
+    harness.kill(1, half=2 * (1, 3, 5)[asks])
+    takeover = harness.stored()
+    assert [len(suspends(harness, session)) for session in harness.sessions] == [1, 1]
+    harness.tell_rounds(takeover, [4, 5, 6], [4, 6, 5])
+    assert [one.rounds for _, one in sorted(takeover.placements.items())] == [(4,), (5,), (5,)]
+    assert [(one.job, one.generation) for _, one in sorted(takeover.placements.items())] == list(takeover.jobs)
+    assert {one.slots.count for one in takeover.placements.values()} == {1}
+    assert len({number for number, _ in takeover.jobs} | {one.job for one in own.values()}) == 6
+    harness.taken_over()
+    first, *more = [number << 16 | generation for number, generation in takeover.jobs]
+    for session in harness.sessions:
+        assert resumes(harness, session) == [
+            pb.Resume(aggregator=1, number=takeover.number, via=0, job=first, more_jobs=more, rounds=[4, 5, 5])
+        ]
+    assert {at: one for tree in (1, 4, 7) for at, one in harness.job.placements_of(tree).items()} == takeover.placements
+    harness.kill(0, half=2 * (0, 2, 4)[asks])
+    second = harness.stored()
+    assert (second.tree, second.via) == (0, 2)
+    harness.tell_rounds(second, *[[4] * 3] * RANKS)
+    assert [one.rounds for _, one in sorted(second.placements.items())] == [(4,), (4,), (4,)]
+    harness.taken_over()
+    harness.kill(0, half=2 * (1, 3, 5)[asks])
+    harness.tick()
+    third = harness.take_over(3)
+    assert (third.tree, third.via) == (1, 2)
+    for session in harness.sessions:
+        harness.leave(session)
+    harness.removed()
+    assert all(harness.jobs.pool(number).free == 9 for number in range(SWITCHES))
+
+
+def test_an_aggregator_without_slots_of_a_thread() -> None:
+    """Threads have one slot each, all at the first switch, but the pools at the others have one as well."""
+    harness = FailoverHarness(threads=2, slots=2)
+    assert harness.jobs.lost_at(harness.job, 1, {harness.job.number}, "it was restarted", harness.now)
+    harness.carry_out()
+    takeover = harness.stored()
+    harness.tell_rounds(takeover, [], [])
+    assert {one.rounds for one in takeover.placements.values()} == {()}
+    harness.taken_over()
+    assert all(len(resumes(harness, session)) == 1 for session in harness.sessions)
+
+
+def test_slots_of_all_threads_stay_if_there_is_no_room_for_one() -> None:
+    harness = FailoverHarness(threads=2)
+    pools = [harness.jobs.pool(number) for number in (0, 2)]
+    for pool in pools:
+        pool.take(pool.find(pool.free - 1))
+    harness.kill(1)
+    assert not harness.keeps
+    assert [pool.free for pool in pools] == [1, 1]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_switch_that_lacks_the_entries_of_one_thread(number: int) -> None:
+    harness = FailoverHarness(threads=3)
+    lost = harness.job.numbers[3 * number][0]
+    assert harness.jobs.lost_at(harness.job, 1, {lost}, "it was restarted", harness.now)
+    harness.carry_out()
+    assert harness.take_over(3).tree == 1
+
+
+@pytest.mark.parametrize("why_not", ["all well", "old rank", "leaving", "turned off", "none left", "a short half"])
 def test_a_job_that_cannot_go_on_elsewhere_stays(why_not: str) -> None:
     harness = FailoverHarness(moves_slots=why_not != "turned off", moves=why_not != "old rank")
     if why_not == "leaving":
         harness.leave(harness.sessions[1])
-    if why_not == "threads":
-        harness.job.threads = 2
-        harness.job.numbers *= 2
     dead = {"all well": [], "none left": [1, 0, 2]}.get(why_not, [1])
     if dead:
         harness.kill(*dead, half=2 * SLOTS if why_not == "a short half" else None)
@@ -209,7 +276,7 @@ def test_the_switch_that_took_over_may_die_as_well() -> None:
     harness.tick()
     third = harness.take_over()
     assert [(one.tree, one.via) for one in (first, second, third)] == [(1, 0), (0, 2), (1, 2)]
-    assert len({one.job for one in (first, second, third)}) == 3
+    assert len({one.jobs for one in (first, second, third)}) == 3
     assert harness.job.placements_of(1) == third.placements
     harness.kill(2, half=4)
     assert not harness.keeps
@@ -263,7 +330,8 @@ def test_a_switch_that_comes_back_empty_ends_no_job_that_can_go_on() -> None:
     assert harness.jobs.lost_at(harness.job, takeover.via, {number + 77}, "it was restarted", harness.now)
     assert not harness.keeps
     harness.switches.dead = frozenset({0, 2})
-    assert not harness.jobs.lost_at(harness.job, takeover.via, {takeover.job[0]}, "it was restarted", harness.now)
+    [(number, _)] = takeover.jobs
+    assert not harness.jobs.lost_at(harness.job, takeover.via, {number}, "it was restarted", harness.now)
 
 
 def test_a_switch_that_comes_back_empty_ends_a_job_that_cannot_go_on() -> None:
@@ -353,7 +421,7 @@ def test_the_other_switch_may_lose_the_new_entries_while_they_are_installed() ->
     harness.kill(1)
     first = harness.stored()
     harness.tell_rounds(first, [4, 4], [4, 5])
-    assert harness.jobs.lost_at(harness.job, 0, {harness.job.number, first.job[0]}, "it was restarted", harness.now)
+    assert harness.jobs.lost_at(harness.job, 0, {harness.job.number, first.jobs[0][0]}, "it was restarted", harness.now)
     harness.carry_out()
     second = harness.stored()
     assert (second.tree, second.via) == (0, 2)
@@ -474,7 +542,7 @@ def test_a_later_controller_takes_the_slots_over_again_when_all_ranks_are_back()
     later.tick()
     second = later.take_over()
     assert (second.tree, second.via) == (1, 0)
-    assert second.job != first.job or second.number != first.number
+    assert second.jobs != first.jobs or second.number != first.number
     assert all(len(resumes(later, session)) == 1 for session in later.sessions)
 
 

@@ -219,7 +219,7 @@ def test_slots_of_a_lost_aggregator_go_on_at_another(kind: str) -> None:
                         rounds = engine.suspend(lost)
                         assert rounds is not None
                         assert len(rounds) == SLOTS // 3
-                        engine.move(lost, via, job, rounds)
+                        engine.move(lost, via, [job], rounds)
                     assert end.result() is None
                 np.testing.assert_array_equal(values.view(np.int32), expected.view(np.int32))
                 aggregators.came = [set() for _ in aggregators.came]
@@ -228,13 +228,13 @@ def test_slots_of_a_lost_aggregator_go_on_at_another(kind: str) -> None:
             assert not aggregators.came[0] | aggregators.came[1]
             jobs = {payload[4:8] for payload in aggregators.came[2]}
             assert jobs == {job.to_bytes(4, "big") for job in (1 << 16 | 3, second, third)}
-            engine.move(0, 2, first, [5] * (SLOTS // 3))
+            engine.move(0, 2, [first], [5] * (SLOTS // 3))
             with pytest.raises(P4ReduceError, match="in a way that cannot be: the round of slot 0 is 5: accepted are"):
                 engine.check()
         finally:
             engine.close(P4ReduceError("closed by the test"))
         assert engine.suspend(0) is None
-        engine.move(0, 1, first, [])
+        engine.move(0, 1, [first], [])
 
 
 @pytest.mark.parametrize("kind", ENGINES)
@@ -242,6 +242,6 @@ def test_one_aggregator_has_no_other(kind: str) -> None:
     with contextlib.closing(Aggregators(1)) as aggregators:
         engine = start(kind, aggregators, members(1, slots=SLOTS)[0])
         assert engine.suspend(0) is None
-        engine.move(0, 1, 5, [])
+        engine.move(0, 1, [5], [])
         assert engine.failure is None
         engine.close(P4ReduceError("closed by the test"))

@@ -13,7 +13,8 @@ A tree is lost if a rank gets no answer from it, and the controller cannot reach
 it is down. It is also lost if a switch of it comes back without the job's entries.
 
 The other tree's leaves have heard the same ranks, so no HELLOs are needed: packets of both trees go through the rank's
-socket for the other tree, under different job numbers. The lost tree's slots stay the job's until it ends.
+socket for the other tree, under different job numbers. The lost tree's slots stay the job's until it ends. If ranks
+have several threads, the slots of all threads move at once, and each thread has a job number of its own.
 
 Ranks are at most one round apart in each slot, because a round's RESULT needs a packet of each of them. A rank that is
 ahead sends its packet of the least round again. See docs/protocol.md, section 7.
@@ -24,8 +25,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from itertools import accumulate
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.protocol.aggregators import slots_of
 from p4reduce_controller.jobs.effects import Keep, TakeOver
 from p4reduce_controller.jobs.job import Job, Member, State, Takeover, TakeoverStage
 from p4reduce_controller.jobs.lifecycle import Lifecycle
@@ -56,7 +59,8 @@ class Failover:
 
     def unanswered(self, job: Job, half: int, now: float) -> None:
         """Handle that a rank gets no answer about a half of the job. All ranks may say so at once."""
-        tree, _ = job.site.slot_at(half, job.slots)
+        tree, _ = self._registry.site_with_threads(job).slot_at(half, job.slots)
+        tree %= job.trees
         is_known = (job.number, tree) in self._suspected
         self._suspected[job.number, tree] = job, now
         if not is_known:  # else the next tick looks at the tree again
@@ -72,14 +76,15 @@ class Failover:
         `switch`: the controller's number. `lost`: the job numbers whose entries are gone.
         """
         at_switch = [
-            (tree, placement.job)
-            for tree in range(len(job.site.trees.roots))
+            (tree % job.trees, placement.job)
+            for tree in range(job.trees * job.threads)
             for at, placement in job.placements_of(tree).items()
             if job.site.number(at) == switch
         ]
         for takeover in job.takeovers:
-            numbers = {job.site.number(at) for at in takeover.placements}
-            if takeover.stage is TakeoverStage.INSTALLING and switch in numbers and takeover.job[0] in lost:
+            there = any(job.site.number(at) == switch for at in takeover.placements)
+            gone = any(number in lost for number, _ in takeover.jobs)
+            if takeover.stage is TakeoverStage.INSTALLING and there and gone:
                 takeover.lost = why  # other switches may still be busy with it
         trees = {tree for tree, number in at_switch if number in lost}
         if trees and not (self._enabled and self._can(job)):
@@ -100,7 +105,8 @@ class Failover:
         takeover = found[0]
         if member.rank in takeover.told:
             return  # the first answer counts
-        count = len(range(takeover.tree, job.slots, len(job.site.trees.roots)))
+        counts = _slots_at(job, takeover.tree)
+        count = sum(counts)
         if member.leaving or (count and not rounds.rounds):
             self._lifecycle.end(job, pb.SWITCH_LOST, f"{takeover.why}, and rank {member.rank} had ended its operations")
             return
@@ -117,8 +123,11 @@ class Failover:
         if len(takeover.told) < len(job.workers):
             return
         takeover.stage = TakeoverStage.INSTALLING
+        firsts = [0, *accumulate(counts)]
         for at, placement in takeover.placements.items():
-            takeover.placements[at] = replace(placement, rounds=tuple(takeover.rounds.least))
+            thread = at // job.site.nodes
+            rounds = takeover.rounds.least[firsts[thread] : firsts[thread + 1]]
+            takeover.placements[at] = replace(placement, rounds=tuple(rounds))
         self._lifecycle.add(TakeOver(job, takeover))
 
     def taken_over(self, job: Job, takeover: Takeover, problem: str, now: float) -> bool:
@@ -197,7 +206,7 @@ class Failover:
         if job.state is not State.READY or job.in_memory:
             return ""
         found = [one.why for one in job.takeovers if one.under_way or one.late]
-        return "; ".join(found or filter(None, (self._trouble(job, tree) for tree in range(len(job.site.trees.roots)))))
+        return "; ".join(found or filter(None, (self._trouble(job, tree) for tree in range(job.trees))))
 
     # Steps.
 
@@ -207,8 +216,7 @@ class Failover:
             job.state is State.READY
             and job.leave_deadline is None
             and job.move is None
-            and job.threads == 1
-            and len(job.site.trees.roots) > 1
+            and job.trees > 1
             and not job.in_memory
             and all(job.members[rank].moves for rank in job.workers)
         )
@@ -228,7 +236,7 @@ class Failover:
         before = job.takeover_of(tree)
         if before is not None and before.under_way:
             return True
-        others = [other for other in range(len(job.site.trees.roots)) if other not in job.lost_trees | {tree}]
+        others = [other for other in range(job.trees) if other not in job.lost_trees | {tree}]
         failed = {one.via for one in job.takeovers if one.tree == tree and one.stage is TakeoverStage.FAILED}
         others = [other for other in others if other not in failed and not self._trouble(job, other)]
         others.sort(key=lambda other: sum(one.via == other for one in job.takeovers))
@@ -255,15 +263,22 @@ class Failover:
             self._lifecycle.tell(member.session, pb.ServerMessage(suspend=suspend))
 
     def _resume(self, takeover: Takeover, member: Member) -> None:
-        number, generation = takeover.job
+        first, *more = [number << 16 | generation for number, generation in takeover.jobs]
         resume = pb.Resume(
             aggregator=takeover.tree,
             number=takeover.number,
             via=takeover.via,
-            job=number << 16 | generation,
+            job=first,
+            more_jobs=more,
             rounds=takeover.rounds.least,
         )
         self._lifecycle.tell(member.session, pb.ServerMessage(resume=resume))
+
+
+def _slots_at(job: Job, tree: int) -> list[int]:
+    """Return how many of the job's slots are at that tree, for each thread."""
+    each = [slots_of(thread, job.slots, job.threads) for thread in range(job.threads)]
+    return [len(range(tree, count, job.trees)) for count in each]
 
 
 def _workers(job: Job) -> list[Member]:

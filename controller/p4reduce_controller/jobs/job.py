@@ -150,7 +150,7 @@ class Rounds:
 class Takeover:
     """The slots of a lost tree at the switches of another tree, `via`.
 
-    `job`: the number and generation in packets of these slots.
+    `jobs`: for each thread of a rank, the number and generation in packets of these slots.
     `number`: identifies the Suspend that ranks get.
     `placements`: what the switches are told, by the site indices of the other tree.
     `suspended_at`: when ranks were told to suspend these slots, or were all back after that.
@@ -161,7 +161,7 @@ class Takeover:
 
     tree: int
     via: int
-    job: tuple[int, int]
+    jobs: tuple[tuple[int, int], ...]
     number: int
     placements: dict[int, Placement]
     why: str
@@ -258,17 +258,23 @@ class Job:
         """The job's numbers and generations, each once, first the one that identifies it."""
         return list(dict.fromkeys([(self.number, self.generation), *self.numbers]))
 
+    @property
+    def trees(self) -> int:
+        """The number of trees of each thread. Thread t has those from t times this number on."""
+        return len(self.site.trees.roots)
+
     def takeover_of(self, tree: int) -> Takeover | None:
-        """Return the latest takeover of the tree's slots."""
+        """Return the latest takeover of the slots of a tree of the first thread, and of the same tree of the others."""
         return next((one for one in reversed(self.takeovers) if one.tree == tree), None)
 
     def placements_of(self, tree: int) -> dict[int, Placement]:
-        """Return what the switches that have a tree's slots now are told, by site index."""
-        takeover = self.takeover_of(tree)
+        """Return what the switches that have the slots of a tree of a thread now are told, by site index."""
+        placements, thread = self.placements, tree // self.trees
+        takeover = self.takeover_of(tree % self.trees)
         if takeover is not None and takeover.stage is TakeoverStage.DONE:
-            return takeover.placements
-        among = self.site.for_threads(self.threads).trees.among(list(self.placements), tree)
-        return {at: self.placements[at] for at in among}
+            placements, tree = takeover.placements, thread * self.trees + takeover.via
+        among = self.site.for_threads(self.threads).trees.among(list(placements), tree)
+        return {at: placements[at] for at in among}
 
     @property
     def moving(self) -> bool:

@@ -17,7 +17,7 @@ from p4reduce_controller.jobs.job import Job, Takeover
 from p4reduce_controller.jobs.numbers import JobNumbers, NumbersExhausted
 from p4reduce_controller.jobs.placement import check_kept, check_room, find_slots, placements_of
 from p4reduce_controller.jobs.tenancy import Held
-from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.aggregator import Heard, Placement
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.hosts import Hosts
 from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
@@ -256,25 +256,25 @@ class Registry:
 
         The job keeps them until it ends.
         """
-        nodes = job.site.trees.among(sorted(job.placements), via)
-        count = next(iter(job.placements_of(tree).values())).slots.count
-        ranges: dict[int, SlotRange] = {}
-        [(number, generation)] = self._take_numbers(1)
+        site = self.site_with_threads(job)
+        placements: dict[int, Placement] = {}
+        numbers = self._take_numbers(job.threads)
         try:
-            for at in nodes:
-                pool = self.pools[job.site.number(at)]
-                ranges[at] = pool.find(count)
-                pool.take(ranges[at])
+            for thread, (number, generation) in enumerate(numbers):
+                for at in site.trees.among(sorted(job.placements), thread * job.trees + via):
+                    pool = self.pools[site.number(at)]
+                    taken = pool.find(site.pool_at(at, job.slots))
+                    pool.take(taken)
+                    placements[at] = replace(
+                        job.placements[at], job=number, generation=generation, slots=taken, hosts=()
+                    )
         except PoolFull:
-            for at, taken in ranges.items():
-                self.pools[job.site.number(at)].give_back(taken)
-            self._numbers.give_back(number)
+            for at, placement in placements.items():
+                self.pools[site.number(at)].give_back(placement.slots)
+            for number, _ in numbers:
+                self._numbers.give_back(number)
             raise
-        placements = {
-            at: replace(job.placements[at], job=number, generation=generation, slots=taken, hosts=())
-            for at, taken in ranges.items()
-        }
-        takeover = Takeover(tree, via, (number, generation), secrets.randbits(64), placements, why, now)
+        takeover = Takeover(tree, via, tuple(numbers), secrets.randbits(64), placements, why, now)
         job.takeovers.append(takeover)
         return takeover
 
@@ -319,7 +319,8 @@ class Registry:
         for takeover in job.takeovers:
             for at, placement in takeover.placements.items():
                 self.pools[job.site.number(at)].give_back(placement.slots)
-            self._numbers.give_back(takeover.job[0])
+            for number, _ in takeover.jobs:
+                self._numbers.give_back(number)
 
     def _release(self, numbers: Iterable[tuple[int, int]]) -> None:
         for number, generation in numbers:

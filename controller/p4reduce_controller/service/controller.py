@@ -104,7 +104,7 @@ class Controller:
         for job in self.saver.restore():
             tree = job.site.for_threads(job.threads).trees.tree
             for at, placement in job.placements.items() if not job.moving else ():
-                if tree(at) in job.lost_trees:
+                if tree(at) % job.trees in job.lost_trees:
                     continue  # what is left there is removed
                 self.inventory.switches[job.site.number(at)].expect(placement)
             supervisor.resume(job)

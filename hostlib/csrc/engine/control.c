@@ -106,15 +106,10 @@ void p4reduce_get_stats(p4reduce_engine *engine, p4reduce_stats *stats) {
     structure_out(stats, &snapshot.stats, sizeof snapshot.stats);
 }
 
-// Returns whether the engine is one whose slots can change and move: it sends packets, by one thread.
-static bool has_one_worker(const p4reduce_engine *engine) {
-    return engine->worker != NULL && engine->next_shard == NULL;
-}
-
-// Pausing.
+// Pausing: only the slots of an engine that sends packets by one thread can change.
 
 uint64_t p4reduce_hold(p4reduce_engine *engine, uint64_t operations) {
-    if (!has_one_worker(engine))
+    if (engine->worker == NULL || engine->next_shard != NULL)
         return 0;
     struct pause *pause = &engine->pause;
     pthread_mutex_lock(&engine->lock);
@@ -179,56 +174,79 @@ static void call_driver(p4reduce_engine *engine, struct driver_call *call) {
     pthread_mutex_unlock(&engine->lock);
 }
 
+// A call that the threads of an engine execute, one after the other.
 struct move {
     struct driver_call call;
-    uint32_t aggregator, via, job, *rounds;
-    size_t count;
-    int64_t suspended; // slots; -1: none
+    uint32_t aggregator, via, job;
+    uint32_t *rounds;  // those of the thread, and of the threads after it
+    size_t count;      // as many, or room for them
+    int64_t suspended; // slots of the thread; -1: none
 };
+
+static void take_rounds(struct move *move, size_t count) {
+    move->rounds += count;
+    move->count -= count;
+}
 
 static void suspend(p4reduce_engine *engine, double now, struct driver_call *call) {
     (void)now;
     struct move *move = (struct move *)call;
-    if (move->aggregator < engine->link->aggregators)
-        move->suspended = (int64_t)p4reduce_worker_suspend(engine->worker, move->aggregator, move->rounds, move->count);
+    if (move->aggregator >= engine->link->aggregators)
+        return;
+    const size_t slots = p4reduce_worker_suspend(engine->worker, move->aggregator, move->rounds, move->count);
+    move->suspended = (int64_t)slots;
+    take_rounds(move, slots < move->count ? slots : move->count);
 }
 
 static void move_on(p4reduce_engine *engine, double now, struct driver_call *call) {
-    const struct move *move = (const struct move *)call;
+    struct move *move = (struct move *)call;
     if (engine->link->redirect == NULL)
         return;
+    const size_t slots = worker_slots_at(engine->worker, move->aggregator);
+    // The last thread gets all rounds that are left: if there are too many, it fails.
+    const size_t count = engine->next_shard == NULL || move->count < slots ? move->count : slots;
     p4reduce_error refusal = {.size = sizeof refusal}, error;
     error_fill(&refusal, P4REDUCE_INVALID, "there are no aggregators %" PRIu32 " and %" PRIu32, move->aggregator,
                move->via);
-    if (engine->link->redirect(engine->link, move->aggregator, move->via, move->job) &&
-        p4reduce_worker_rewind(engine->worker, move->aggregator, move->rounds, move->count, now, &refusal) ==
-            P4REDUCE_OK)
-        return;
-    error_fill(&error, P4REDUCE_FAILED, "the controller moved slots of the job in a way that cannot be: %.900s",
-               refusal.message);
-    engine->ops->fail(engine, &error);
+    if (!engine->link->redirect(engine->link, move->aggregator, move->via, move->job) ||
+        p4reduce_worker_rewind(engine->worker, move->aggregator, move->rounds, count, now, &refusal) != P4REDUCE_OK) {
+        error_fill(&error, P4REDUCE_FAILED, "the controller moved slots of the job in a way that cannot be: %.900s",
+                   refusal.message);
+        engine->ops->fail(engine, &error);
+    }
+    take_rounds(move, count);
 }
 
 int64_t p4reduce_suspend(p4reduce_engine *engine, uint32_t aggregator, uint32_t *rounds, size_t room) {
-    if (!has_one_worker(engine))
+    if (engine->worker == NULL)
         return -1;
-    struct move move = {
-        .call.run = suspend, .aggregator = aggregator, .rounds = rounds, .count = room, .suspended = -1};
-    call_driver(engine, &move.call);
-    return move.suspended;
+    struct move move = {.call.run = suspend, .aggregator = aggregator, .rounds = rounds, .count = room};
+    int64_t slots = 0;
+    for (p4reduce_engine *shard = engine; shard != NULL; shard = shard->next_shard) {
+        move.call.done = false;
+        move.suspended = -1;
+        call_driver(shard, &move.call);
+        if (move.suspended < 0)
+            return -1;
+        slots += move.suspended;
+    }
+    return slots;
 }
 
-void p4reduce_move(p4reduce_engine *engine, uint32_t aggregator, uint32_t via, uint32_t job, const uint32_t *rounds,
-                   size_t count) {
-    if (!has_one_worker(engine))
+void p4reduce_move(p4reduce_engine *engine, uint32_t aggregator, uint32_t via, const uint32_t *jobs,
+                   const uint32_t *rounds, size_t count) {
+    if (engine->worker == NULL)
         return;
     struct move move = {.call.run = move_on,
                         .aggregator = aggregator,
                         .via = via,
-                        .job = job,
                         .rounds = (uint32_t *)rounds,
                         .count = count};
-    call_driver(engine, &move.call);
+    for (p4reduce_engine *shard = engine; shard != NULL; shard = shard->next_shard) {
+        move.call.done = false;
+        move.job = *jobs++;
+        call_driver(shard, &move.call);
+    }
 }
 
 uint32_t p4reduce_take_most_slots(p4reduce_engine *engine) {

@@ -277,16 +277,16 @@ P4REDUCE_API int p4reduce_await_held(p4reduce_engine *engine, uint64_t hold, p4r
 P4REDUCE_API void p4reduce_go_on(p4reduce_engine *engine, uint32_t slots, uint32_t first_seq);
 
 /* Suspends the slots of one of the job's aggregators, which is lost: slots aggregator, aggregator + n, and so on, of n
- * aggregators. Nothing is sent there until p4reduce_move. Writes the round of each of these slots to `rounds`, at most
- * `room`. Returns how many slots they are; -1 if there is no such aggregator, the engine has several threads, sends no
- * packets of its own, or has ended. */
+ * aggregators, in each thread's share of the slots. Nothing is sent there until p4reduce_move. Writes the round of each
+ * of these slots to `rounds`, in their order, at most `room`. Returns how many slots they are; -1 if there is no such
+ * aggregator, or the engine sends no packets of its own, or has ended. */
 P4REDUCE_API int64_t p4reduce_suspend(p4reduce_engine *engine, uint32_t aggregator, uint32_t *rounds, size_t room);
 
-/* Resumes these slots at the switch of the aggregator `via`, whose socket then carries the packets of both. `job`: job
- * number << 16 | generation in packets of these slots. `rounds`: the round from which each of the `count` slots goes
- * on, the least of all ranks'. All operations end with P4REDUCE_FAILED if that cannot be. Does nothing if
- * p4reduce_suspend would return -1. */
-P4REDUCE_API void p4reduce_move(p4reduce_engine *engine, uint32_t aggregator, uint32_t via, uint32_t job,
+/* Resumes these slots at the switch of the aggregator `via`, whose sockets then carry the packets of both. `jobs`: for
+ * each of the engine's threads, job number << 16 | generation in packets of these slots. `rounds`: the round from which
+ * each of the `count` slots goes on, the least of all ranks'. All operations end with P4REDUCE_FAILED if that cannot
+ * be. Does nothing if p4reduce_suspend would return -1. */
+P4REDUCE_API void p4reduce_move(p4reduce_engine *engine, uint32_t aggregator, uint32_t via, const uint32_t *jobs,
                                 const uint32_t *rounds, size_t count);
 
 /* Returns the most slots that any operation begun since the last call uses; 0 if none has begun. */

@@ -403,8 +403,7 @@ p4reduce_status p4reduce_worker_set_aggregators(p4reduce_worker *worker, uint32_
 
 // Suspending and rewinding the slots of an aggregator: those with the numbers aggregator, aggregator + aggregators, ...
 
-// Returns how many slots an aggregator has.
-static uint32_t slots_at(const p4reduce_worker *worker, uint32_t aggregator) {
+uint32_t worker_slots_at(const p4reduce_worker *worker, uint32_t aggregator) {
     const uint32_t slots = worker->membership.slots;
     return aggregator < slots ? (slots - aggregator - 1) / worker->recovery.aggregators + 1 : 0;
 }
@@ -415,7 +414,7 @@ static struct slot *slot_at(const p4reduce_worker *worker, uint32_t aggregator, 
 }
 
 size_t p4reduce_worker_suspend(p4reduce_worker *worker, uint32_t aggregator, uint32_t *rounds, size_t room) {
-    const uint32_t count = slots_at(worker, aggregator);
+    const uint32_t count = worker_slots_at(worker, aggregator);
     for (uint32_t i = 0; i < count; i++) {
         struct slot *slot = slot_at(worker, aggregator, i);
         slot->suspended = true;
@@ -428,10 +427,10 @@ size_t p4reduce_worker_suspend(p4reduce_worker *worker, uint32_t aggregator, uin
 
 p4reduce_status p4reduce_worker_rewind(p4reduce_worker *worker, uint32_t aggregator, const uint32_t *rounds,
                                        size_t count, double now, p4reduce_error *error) {
-    if (count != slots_at(worker, aggregator))
+    if (count != worker_slots_at(worker, aggregator))
         return error_tell(error, P4REDUCE_INVALID,
                           "rounds are %zu: accepted are %" PRIu32 ", one for each of the slots", count,
-                          slots_at(worker, aggregator));
+                          worker_slots_at(worker, aggregator));
     for (uint32_t i = 0; i < count; i++) {
         const struct slot *slot = slot_at(worker, aggregator, i);
         if (rounds[i] != slot->seq && (rounds[i] != slot->seq - 1 || slot->previous.length == 0))

@@ -33,6 +33,9 @@ struct p4reduce_worker {
 // Queues a task made by task_new, and takes ownership of it.
 void worker_submit(p4reduce_worker *worker, struct task *task, double now);
 
+// Returns how many of the slots an aggregator has.
+uint32_t worker_slots_at(const p4reduce_worker *worker, uint32_t aggregator);
+
 // Prefetches the memory that the packet to be received next will need.
 void worker_expect(const p4reduce_worker *worker, const uint8_t *payload, size_t length);
 

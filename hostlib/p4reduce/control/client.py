@@ -174,6 +174,7 @@ class Session:
         threads: int = 1,
         queue: float = 0.0,
         holds: bool = False,
+        moves: bool = False,
     ) -> Assigned:
         """Join a job, and return the controller's assignment, which jobs.proto describes. Keep it secret.
 
@@ -186,8 +187,8 @@ class Session:
         threads: threads of this rank, which share its slots.
         queue: seconds to wait in the queue if no slots are free; with 0 the controller refuses the job then. The
             position in the queue is logged.
-        holds: whether the rank can pause its operations, and move slots. It then passes its engine to `hold_with`
-            and `move_with`.
+        holds: whether the rank can pause its operations. It then passes its engine to `hold_with`.
+        moves: whether the rank can move slots. It then passes its engine to `move_with`.
         Raises JoinError if nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
         """
         if self._connections.serving is not None or self._closed:
@@ -207,7 +208,7 @@ class Session:
             threads=threads if threads > 1 else 0,
             queue_s=queue,
             holds=holds,
-            moves=holds,
+            moves=moves,
             numbers=True,
         )
         self._join_timeout, self._world_size = timeout, world_size

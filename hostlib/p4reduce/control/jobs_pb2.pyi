@@ -159,7 +159,8 @@ class Resume(_message.Message):
     via: int
     job: int
     rounds: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, aggregator: _Optional[int] = ..., number: _Optional[int] = ..., via: _Optional[int] = ..., job: _Optional[int] = ..., rounds: _Optional[_Iterable[int]] = ...) -> None: ...
+    more_jobs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, aggregator: _Optional[int] = ..., number: _Optional[int] = ..., via: _Optional[int] = ..., job: _Optional[int] = ..., rounds: _Optional[_Iterable[int]] = ..., more_jobs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Notice(_message.Message):
     text: str

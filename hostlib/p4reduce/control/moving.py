@@ -19,7 +19,7 @@ class Mover(Protocol):
 
     def suspend(self, aggregator: int) -> list[int] | None: ...
 
-    def move(self, aggregator: int, via: int, job: int, rounds: Sequence[int]) -> None: ...
+    def move(self, aggregator: int, via: int, jobs: Sequence[int], rounds: Sequence[int]) -> None: ...
 
 
 class Moving:
@@ -70,4 +70,4 @@ class Moving:
         elif self._numbers.get(message.resume.aggregator) == message.resume.number:
             resume = message.resume
             del self._numbers[resume.aggregator]
-            mover.move(resume.aggregator, resume.via, resume.job, list(resume.rounds))
+            mover.move(resume.aggregator, resume.via, [resume.job, *resume.more_jobs], list(resume.rounds))

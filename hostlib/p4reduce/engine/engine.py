@@ -53,6 +53,11 @@ def in_spite_of_signals(task: Callable[[], object], seconds: float) -> None:
             log.debug("interrupted, and done again", exc_info=True)
 
 
+def wrong_move(why: str) -> P4ReduceError:
+    """Return the error of an engine whose slots cannot go on as the controller wants."""
+    return P4ReduceError(f"the controller moved slots of the job in a way that cannot be: {why}")
+
+
 def error_of(finish: Callable[[], None]) -> Exception | None:
     """Run `finish` after an operation, and return its error, which must not end the engine's thread."""
     try:
@@ -234,16 +239,16 @@ class Engine(ABC):
     def suspend(self, aggregator: int) -> list[int] | None:
         """Suspend the slots of one of several aggregators, which is lost, and return the round of each of them.
 
-        Nothing is sent there until `move`. Returns None if the engine cannot do this: it has several threads or only
-        one aggregator, sends no packets of its own, or has ended. The call waits for the engine's thread.
+        Nothing is sent there until `move`. Returns None if the engine cannot do this: it has only one aggregator, sends
+        no packets of its own, or has ended. The call waits for the engine's threads.
         """
 
     @abstractmethod
-    def move(self, aggregator: int, via: int, job: int, rounds: Sequence[int]) -> None:
+    def move(self, aggregator: int, via: int, jobs: Sequence[int], rounds: Sequence[int]) -> None:
         """Resume the slots of an aggregator at the switch of another one, `via`, each from its round.
 
-        job: number << 16 | generation of the job in packets of these slots. rounds: the least of all ranks'. Fails if
-        that cannot be. The call waits for the engine's thread.
+        jobs: for each thread, number << 16 | generation of the job in packets of these slots. rounds: the least of all
+        ranks'. Fails if that cannot be. The call waits for the engine's threads.
         """
 
     @abstractmethod

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from p4reduce.engine import engine as base
-from p4reduce.engine.engine import CLOSE_TIMEOUT_S, Engine, OnEnd, Tell
+from p4reduce.engine.engine import CLOSE_TIMEOUT_S, Engine, OnEnd, Tell, wrong_move
 from p4reduce.errors import CollectiveTimeout, OperationRefused, P4ReduceError, list_ranks, without_frames
 from p4reduce.protocol import Operation, Stats, Worker, float_mode
 from p4reduce.transport import StripedTransport, Transport
@@ -146,8 +146,8 @@ class PythonEngine(Engine):
         done = self._call(lambda _: rounds.extend(self._worker.suspend(aggregator)))
         return rounds if done else None
 
-    def move(self, aggregator: int, via: int, job: int, rounds: Sequence[int]) -> None:
-        self._call(partial(self._move, aggregator, via, job, rounds))
+    def move(self, aggregator: int, via: int, jobs: Sequence[int], rounds: Sequence[int]) -> None:
+        self._call(partial(self._move, aggregator, via, jobs, rounds))
 
     def _call(self, order: Callable[[float], None]) -> bool:
         """Let the engine's thread execute an order, and wait for that. Return False if the engine has ended."""
@@ -318,16 +318,18 @@ class PythonEngine(Engine):
             self._worker.fail(failure)
         self._end_hold(now)
 
-    def _move(self, aggregator: int, via: int, job: int, rounds: Sequence[int], now: float) -> None:
+    def _move(self, aggregator: int, via: int, jobs: Sequence[int], rounds: Sequence[int], now: float) -> None:
         transport = self._transport
         if not isinstance(transport, StripedTransport):
             return
         member = self._worker.membership
         try:
-            transport.redirect(aggregator, via, job, member.job << 16 | member.generation)
+            if len(jobs) != 1:
+                raise ValueError(f"jobs are {len(jobs)}: accepted are 1, one for each thread")
+            transport.redirect(aggregator, via, jobs[0], member.job << 16 | member.generation)
             self._worker.rewind(aggregator, rounds, now)
         except ValueError as error:
-            failure = P4ReduceError(f"the controller moved slots of the job in a way that cannot be: {error}")
+            failure = wrong_move(str(error))
             self.fail(failure)
             self._worker.fail(failure)
 

@@ -149,7 +149,7 @@ class NativeEngine(Engine):
         """
         super().__init__(name)
         self._name = name
-        self._slots = membership.slots
+        self._slots, self._threads = membership.slots, membership.threads
         self._transport = transport
         self._library = library()
         self._lock = threading.Lock()
@@ -388,8 +388,11 @@ class NativeEngine(Engine):
         count = self._library.p4reduce_suspend(self._handle, aggregator, rounds, self._slots)
         return None if count < 0 else list(rounds[:count])
 
-    def move(self, aggregator: int, via: int, job: int, rounds: Sequence[int]) -> None:
-        self._library.p4reduce_move(self._handle, aggregator, via, job, _words(rounds), len(rounds))
+    def move(self, aggregator: int, via: int, jobs: Sequence[int], rounds: Sequence[int]) -> None:
+        if len(jobs) != self._threads:
+            self.fail(base.wrong_move(f"jobs are {len(jobs)}: accepted are {self._threads}, one for each thread"))
+            return
+        self._library.p4reduce_move(self._handle, aggregator, via, _words(jobs), _words(rounds), len(rounds))
 
     def take_most_slots(self) -> int:
         most: int = self._library.p4reduce_take_most_slots(self._handle)

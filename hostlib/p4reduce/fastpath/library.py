@@ -54,7 +54,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_await_held": (c_int, [c_void_p, c_uint64, POINTER(c.Held), c_double]),
     "p4reduce_go_on": (None, [c_void_p, c_uint32, c_uint32]),
     "p4reduce_suspend": (c_int64, [c_void_p, c_uint32, POINTER(c_uint32), c_size_t]),
-    "p4reduce_move": (None, [c_void_p, c_uint32, c_uint32, c_uint32, POINTER(c_uint32), c_size_t]),
+    "p4reduce_move": (None, [c_void_p, c_uint32, c_uint32, POINTER(c_uint32), POINTER(c_uint32), c_size_t]),
     "p4reduce_take_most_slots": (c_uint32, [c_void_p]),
     "p4reduce_failure": (c_int, [c_void_p, _ERROR]),
     "p4reduce_progress": (None, [c_void_p, c_char_p, c_size_t]),

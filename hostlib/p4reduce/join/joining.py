@@ -169,6 +169,7 @@ def join_job(
     host: str = "",
     shares_stream: bool | None = None,
     holds: bool = False,
+    moves: bool = False,
     on_abort: Callable[[JobAborted], None],
     on_counted: Callable[[pb.Counted], None] | None = None,
     on_admitted: Callable[[], None] = lambda: None,
@@ -176,7 +177,7 @@ def join_job(
 ) -> JoinedJob:
     """Join the job and return when all ranks have. Raises JoinError or TransportError.
 
-    host, shares_stream, holds: as in `Session.join`.
+    host, shares_stream, holds, moves: as in `Session.join`.
     on_abort: called once, from a thread of the session, if the job is aborted after all ranks have joined.
     on_counted: as in `Session`.
     on_admitted: called when the job has its slots, before the wait for the other ranks.
@@ -205,6 +206,7 @@ def join_job(
             threads=options.threads,
             queue=settings.queue(),
             holds=holds,
+            moves=moves,
         )
         on_admitted()
         alone = membership(assigned, options.world_size)
@@ -253,6 +255,7 @@ def run_job(
         host=host if is_local else "",
         shares_stream=is_local and options.threads == 1 if host else None,
         holds=options.threads == 1,
+        moves=True,
         on_abort=abort,
         on_counted=counted,
         on_admitted=on_admitted,
