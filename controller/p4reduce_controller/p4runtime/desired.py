@@ -218,13 +218,13 @@ class DesiredState:
 
     async def _read(self, link: Link) -> dict[object, _Record]:
         """Return what the switch has."""
-        tables = [
+        entries: list[Forwarding] = [
             entry
             async for entry in link.read(self._program.every_entry())
             if not (entry.is_default_action or entry.is_const)
         ]
-        groups = [group async for group in link.read([fy.P4MulticastGroupEntry()])]
-        return dict(self._canonical(entry) for entry in (*tables, *groups))
+        entries += [group async for group in link.read([fy.P4MulticastGroupEntry()])]
+        return dict(map(self._canonical, entries))
 
     # Parts of the state.
 

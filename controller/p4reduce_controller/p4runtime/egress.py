@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import finsy as fy
 
 from p4reduce_controller.switches.aggregator import DOWN
 
 Forwarding = fy.P4TableEntry | fy.P4MulticastGroupEntry
-_E = TypeVar("_E", fy.P4TableEntry, fy.P4MulticastGroupEntry)
 
 
 class EgressPorts:
@@ -42,23 +41,27 @@ class EgressPorts:
         return (self._lag_of(port) or (port,))[0]
 
 
-def with_ports(entry: _E, choose: Callable[[int], int]) -> _E:
+def with_ports(entry: Forwarding, choose: Callable[[int], int]) -> Forwarding:
     """Return the entry with each port that it sends to replaced by another one; the same object if none changes."""
     if isinstance(entry, fy.P4MulticastGroupEntry):
         ports = [_port_and_instance(one) for one in entry.replicas]
         chosen = [(choose(port), instance) for port, instance in ports]
         return entry if chosen == ports else replace(entry, replicas=list(dict.fromkeys(chosen)))
-    port = entry.action.args.get("port") if isinstance(entry.action, fy.Action) else None
-    if port is None or choose(port) == port:
+    action = entry.action
+    if not isinstance(action, fy.Action) or "port" not in action.args:
         return entry
-    return replace(entry, action=fy.Action(entry.action.name, **{**entry.action.args, "port": choose(port)}))
+    port = choose(action.args["port"])
+    same = port == action.args["port"]
+    return entry if same else replace(entry, action=fy.Action(action.name, **{**action.args, "port": port}))
 
 
-def with_ports_of(entry: _E, other: _E) -> _E:
+def with_ports_of(entry: Forwarding, other: Forwarding) -> Forwarding:
     """Return the entry with the ports of another one that is equal otherwise."""
-    if isinstance(entry, fy.P4MulticastGroupEntry):
-        return replace(entry, replicas=other.replicas)
-    return replace(entry, action=other.action)
+    if isinstance(entry, fy.P4TableEntry) and isinstance(other, fy.P4TableEntry):
+        return replace(entry, action=other.action)
+    assert isinstance(entry, fy.P4MulticastGroupEntry)
+    assert isinstance(other, fy.P4MulticastGroupEntry)
+    return replace(entry, replicas=other.replicas)
 
 
 def _port_and_instance(replica: Any) -> tuple[int, int]:
