@@ -162,6 +162,8 @@ class TestState:
     ) -> None:
         monkeypatch.setattr(state, "_PLAIN_BYTES", 1000)
         monkeypatch.setattr(state, "_MOST_BYTES", 1)
+        encoded, encode = [], state._encoded
+        monkeypatch.setattr(state, "_encoded", lambda value: encoded.append(value) or encode(value))
         written = len(etcd.transactions)
         for name in ("c", "d"):
             one.stored.job(name, *[LEAF1, LEAF2] * 5)
@@ -169,7 +171,7 @@ class TestState:
         more = etcd.transactions[written:]
         values = [operation.request_put.value for transaction in more for operation in transaction.success]
         assert sum(value.startswith(b"zlib ") for value in values) == 2
-        assert len(more) == 2
+        assert len(more) == len(encoded) == 2
         assert [job.name for job in after(etcd, tmp_path).load()] == ["a", "b", "c", "d"]
 
     def test_what_is_over_is_not_found(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from p4reduce_controller.etcd import rpc_pb2 as rpc
@@ -133,18 +134,18 @@ class EtcdState:
             for batch in _batches({key: wanted.get(key) for key in changes}):
                 await self._write(batch)
 
-    async def _write(self, changes: Mapping[str, dict[str, Any] | None]) -> None:
+    async def _write(self, changes: Sequence[_Change]) -> None:
         if self._lease.lost.is_set():
             raise StateError(f"{self._name}: this controller does not serve any more: {self._lease.why}")
-        operations = [self._operation(f"{self._prefix}{key}".encode(), value) for key, value in changes.items()]
-        self._stored |= dict.fromkeys(changes, _UNKNOWN)
+        operations = [one.operation(self._prefix) for one in changes]
+        self._stored |= {one.key: _UNKNOWN for one in changes}
         self._writes += 1
         await self._transact(operations, json.dumps({"term": self._lease.term, "write": self._writes}).encode())
-        for key, value in changes.items():
-            if value is None:
-                del self._stored[key]
+        for one in changes:
+            if one.value is None:
+                del self._stored[one.key]
             else:
-                self._stored[key] = value
+                self._stored[one.key] = one.value
 
     async def _transact(self, operations: list[rpc.RequestOp], write_id: bytes) -> None:
         order = f"{self._prefix}{_ORDER}".encode()
@@ -168,10 +169,20 @@ class EtcdState:
             # The lease is still ours, so an earlier write of this controller was carried out late, and its outcome was
             # unknown. This write may overwrite it: `_keep` writes all keys anew that are `_UNKNOWN` since then.
 
-    def _operation(self, key: bytes, value: dict[str, Any] | None) -> rpc.RequestOp:
-        if value is None:
+
+@dataclass(frozen=True)
+class _Change:
+    """A key's new value, and its bytes; or None and b"" if the key is to be deleted."""
+
+    key: str
+    value: dict[str, Any] | None
+    encoded: bytes
+
+    def operation(self, prefix: str) -> rpc.RequestOp:
+        key = f"{prefix}{self.key}".encode()
+        if self.value is None:
             return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
-        return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=_encoded(value)))
+        return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=self.encoded))
 
 
 def _encoded(value: Mapping[str, Any]) -> bytes:
@@ -184,17 +195,17 @@ def _decoded(text: bytes) -> Any:
     return json.loads(plain if plain == text else zlib.decompress(plain))
 
 
-def _batches(changes: Mapping[str, dict[str, Any] | None]) -> Iterator[dict[str, dict[str, Any] | None]]:
+def _batches(changes: Mapping[str, dict[str, Any] | None]) -> Iterator[list[_Change]]:
     """Yield the changes in order, as many as a transaction takes."""
-    batch: dict[str, dict[str, Any] | None] = {}
+    batch: list[_Change] = []
     length = 0
     for key, value in changes.items():
-        more = 0 if value is None else len(_encoded(value))
-        if batch and (len(batch) == _MOST_CHANGES or length + more > _MOST_BYTES):
+        change = _Change(key, value, b"" if value is None else _encoded(value))
+        if batch and (len(batch) == _MOST_CHANGES or length + len(change.encoded) > _MOST_BYTES):
             yield batch
-            batch, length = {}, 0
-        batch[key] = value
-        length += more
+            batch, length = [], 0
+        batch.append(change)
+        length += len(change.encoded)
     if batch:
         yield batch
 
