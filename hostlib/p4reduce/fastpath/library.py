@@ -212,7 +212,7 @@ def to_exception(error: c.Error) -> Exception:
 
 def ranks(bitmap: Sequence[int]) -> tuple[int, ...]:
     """Return the ranks in a bitmap of 32-bit words, lowest first."""
-    return tuple(rank for rank in range(32 * len(bitmap)) if bitmap[rank // 32] >> rank % 32 & 1)
+    return tuple(32 * at + bit for at, word in enumerate(bitmap) if word for bit in range(32) if word >> bit & 1)
 
 
 def check(status: int, error: c.Error) -> None:
