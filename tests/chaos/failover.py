@@ -2,8 +2,9 @@
 """Switches of a running job are killed at random moments, or an uplink is cut, until one aggregator is left.
 
 The job's ranks add without a pause, and check every sum bit for bit. The figures are the times for which they paused:
-the longest gap between two results of a rank. Each job has several aggregators, or the trees of several spines. When
-all but one are lost, the job ends, the switches are started again, and the next job begins.
+the longest gap between two results of a rank. Each job has several aggregators, or the trees of several spines, and
+its ranks have one to four threads. When all but one are lost, the job ends, the switches are started again, and the
+next job begins.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def lose_all_but_one(stack: Stack, choose: random.Random, spines: int, name: str
     count = spines or len(stack.switches)
     found, cuts = [], []
     at = stack.names[spines:] if spines else ()
-    with stack.ranks(CALLS, job=name, world_size=4, repeat=True, timeout=LIMIT_S, at=at, local="off") as ranks:
+    options = {"threads": choose.choice((1, 2, 3, 4)), "at": at, "local": "off"}
+    console.print(f"{name}: {options['threads']} threads a rank")
+    with stack.ranks(CALLS, job=name, world_size=4, repeat=True, timeout=LIMIT_S, **options) as ranks:
         go_on(ranks)
         order = choose.sample(range(count), count - 1)
         together = choose.random() < 0.3

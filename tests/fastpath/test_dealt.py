@@ -22,10 +22,11 @@ from p4reduce.engine.python_engine import PythonEngine
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Operation, Worker
-from p4reduce.protocol.aggregators import from_aggregator
+from p4reduce.protocol.aggregators import from_aggregator, slots_of
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.numbers import reference_allreduce
-from p4reduce.transport import Switch, open_transports
+from p4reduce.transport import SharedTransport, Switch, open_transports
+from tests.support.hostlib.engines import MORE, shared
 from tests.support.hostlib.operations import end_of
 from tests.support.hostlib.udp_switch import Receiver, members
 from tests.support.waiting import wait_until
@@ -235,6 +236,70 @@ def test_slots_of_a_lost_aggregator_go_on_at_another(kind: str) -> None:
             engine.close(P4ReduceError("closed by the test"))
         assert engine.suspend(0) is None
         engine.move(0, 1, [first], [])
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_slots_of_all_threads_go_on_at_another_aggregator(threads: int) -> None:
+    """Rounds and job numbers come thread after thread. 151 slots are not a multiple of anything here."""
+    membership = shared(members(1, slots=SLOTS + 1)[0], threads)
+    with contextlib.closing(Aggregators(3)) as aggregators:
+        parts = [open_transports("udp", aggregators.endpoints) for _ in range(threads)]
+        engine = NativeEngine(SharedTransport(parts), membership, switch="nowhere")
+        assert engine.suspend(3) is None
+        own = [membership.job + MORE * thread for thread in range(threads)]
+        try:
+            values = tensor()
+            expected = reference_allreduce([values])
+            aggregators.deaf.add(1)
+            with ThreadPoolExecutor(1) as pool:
+                end = pool.submit(end_of, engine, Operation(values), timeout=30)
+                wait_until(lambda: jobs_of(aggregators.came[1]) == {*own}, "packets of all threads to what is lost")
+                rounds = engine.suspend(1)
+                counts = [len(range(1, slots_of(thread, SLOTS + 1, threads), 3)) for thread in range(threads)]
+                assert rounds is not None
+                assert len(rounds) == sum(counts)
+                moved = [number + 1 for number in own]
+                engine.move(1, 2, [number << 16 | 9 for number in moved], rounds)
+                assert end.result() is None
+            np.testing.assert_array_equal(values.view(np.int32), expected.view(np.int32))
+            assert jobs_of(aggregators.came[2]) == {*own, *moved}
+            for number, count in zip(moved, counts, strict=True):
+                assert slots_in(aggregators.came[2], number) == set(range(count))
+        finally:
+            engine.close(P4ReduceError("closed by the test"))
+        assert engine.suspend(0) is None
+
+
+@pytest.mark.parametrize("wrong", ["jobs", "too many", "too few", "a round"])
+def test_threads_whose_slots_cannot_go_on_so(wrong: str) -> None:
+    membership = shared(members(1, slots=10)[0], 2)
+    with contextlib.closing(Aggregators(2)) as aggregators:
+        parts = [open_transports("udp", aggregators.endpoints) for _ in range(2)]
+        engine = NativeEngine(SharedTransport(parts), membership, switch="nowhere")
+        try:
+            rounds = engine.suspend(1)
+            assert rounds == [2**32 - 4] * 4
+            given = {"too many": [*rounds, 0], "too few": rounds[:-1], "a round": [*rounds[:-1], 7]}.get(wrong, rounds)
+            engine.move(1, 0, [5 << 16, 6 << 16][: 1 if wrong == "jobs" else 2], given)
+            wait_until(lambda: engine.failure is not None, "the failure")
+            why = {
+                "jobs": "jobs are 1: accepted are 2, one for each thread",
+                "too many": "rounds are 3: accepted are 2, one for each of the slots",
+                "too few": "rounds are 1: accepted are 2, one for each of the slots",
+                "a round": "the round of slot 3 is 7: accepted are",
+            }[wrong]
+            assert f"the controller moved slots of the job in a way that cannot be: {why}" in str(engine.failure)
+        finally:
+            engine.close(P4ReduceError("closed by the test"))
+
+
+def jobs_of(payloads: set[bytes]) -> set[int]:
+    return {int.from_bytes(payload[4:6], "big") for payload in list(payloads)}
+
+
+def slots_in(payloads: set[bytes], job: int) -> set[int]:
+    """Return the slots of a job that have packets."""
+    return {int.from_bytes(one[8:10], "big") >> 1 for one in payloads if int.from_bytes(one[4:6], "big") == job}
 
 
 @pytest.mark.parametrize("kind", ENGINES)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 import numpy as np
 import pytest
@@ -14,52 +13,11 @@ from hypothesis import strategies as st
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.packet import Codec
-from tests.support.protocol.moving import Loss, MovingSimulation
-from tests.support.protocol.scenarios import (
-    check_end,
-    random_calls,
-    random_membership,
-    random_network,
-    random_racks,
-    reduce_calls,
-)
+from tests.support.protocol.moving import LOSSES, Loss, run_losses
 from tests.support.protocol.simulator import Network, Simulation
 from tests.support.protocol.worker_pair import new_worker
 
 pytestmark = [pytest.mark.filterwarnings("error::RuntimeWarning"), pytest.mark.usefixtures("each_worker")]
-
-
-def run_losses(seed: int, aggregators: int, losses: list[Loss], *, tree: bool = False) -> MovingSimulation:
-    """Run random operations while aggregators are lost, check the results, and return the simulation."""
-    random = Random(seed)
-    membership = random_membership(random)
-    racks = random_racks(random, membership) if tree else ()
-    losses = [replace(loss, aggregator=loss.aggregator % aggregators) for loss in losses]
-    for index in range(1, len(losses)):
-        if losses[index - 1].abandoned:  # the next move is that of the same aggregator, and all ranks hear of the last
-            losses[index] = replace(losses[index], aggregator=losses[index - 1].aggregator, after=0)
-    losses[-1] = replace(losses[-1], abandoned=frozenset())
-    simulation = MovingSimulation(
-        membership, aggregators=aggregators, losses=losses, racks=racks, seed=seed, network=random_network(random)
-    )
-    calls = random_calls(random, membership)
-    reduce_calls(simulation, calls, limit=10_000, skew=random.choice([0, 0.001, 1.0]))
-    check_end(simulation, calls)
-    return simulation
-
-
-LOSSES = st.lists(
-    st.builds(
-        Loss,
-        aggregator=st.integers(0, 3),
-        after=st.integers(0, 300),
-        dies=st.booleans(),
-        spread=st.sampled_from([0.0, 0.0005, 0.02, 1.0]),
-        abandoned=st.frozensets(st.integers(0, 4), max_size=2),
-    ),
-    min_size=1,
-    max_size=4,
-)
 
 
 @pytest.mark.parametrize("examples", [40, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])

@@ -23,13 +23,19 @@ _AT_ONCE = 64
 class Worker:
     """A worker in C, with the same methods as `p4reduce.protocol.Worker`."""
 
-    def __init__(self, membership: Membership, *, timing: Timing | None = None) -> None:
+    def __init__(
+        self, membership: Membership, *, timing: Timing | None = None, share: tuple[int, int] | None = None
+    ) -> None:
+        """Make a worker. `share`: its first slot and its number of slots, if it has only a share of the job's."""
         self.membership = membership
         self._library = whole_library()
         error = c.Error.make()
         c_timing = c.Timing.make(**asdict(timing)) if timing is not None else None
+        own = to_c(membership)
+        if share is not None:
+            own.all_slots, (own.first_slot, own.slots) = membership.slots, share
         handle = self._library.p4reduce_worker_new(
-            ctypes.byref(to_c(membership)), ctypes.byref(c_timing) if c_timing is not None else None, error
+            ctypes.byref(own), ctypes.byref(c_timing) if c_timing is not None else None, error
         )
         if not handle:
             raise to_exception(error)

@@ -6,14 +6,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from random import Random
 from typing import Any
 
+from hypothesis import strategies as st
+
 from p4reduce.protocol import Membership
-from p4reduce.protocol.aggregators import from_aggregator, slots_at_each, to_aggregator
+from p4reduce.protocol.aggregators import (
+    first_slot,
+    from_aggregator,
+    slots_at_each,
+    slots_of,
+    to_aggregator,
+    to_thread,
+)
 from p4reduce.protocol.constants import PARENT
 from tests.support.protocol.dealt_switch import with_half
 from tests.support.protocol.model_switch import ModelSwitch
+from tests.support.protocol.scenarios import (
+    check_end,
+    random_calls,
+    random_membership,
+    random_network,
+    random_racks,
+    reduce_calls,
+)
 from tests.support.protocol.simulator import Simulation
+from tests.support.protocol.threaded_worker import ThreadedWorker
 
 
 @dataclass(frozen=True)
@@ -50,17 +69,30 @@ class Switches:
 
 
 class MovingSimulation(Simulation):
-    """A simulation of a job whose slots are striped over aggregators, which are lost as `losses` say, in this order."""
+    """A simulation of a job whose slots are striped over aggregators, which are lost as `losses` say, in this order.
+
+    threads: threads of a rank, each of which has a share of the slots.
+    """
 
     def __init__(
-        self, membership: Membership, *, aggregators: int, losses: Sequence[Loss], racks: Sequence[Any] = (), **how: Any
+        self,
+        membership: Membership,
+        *,
+        aggregators: int,
+        losses: Sequence[Loss],
+        threads: int = 1,
+        racks: Sequence[Any] = (),
+        **how: Any,
     ) -> None:
         super().__init__(membership, racks=racks, **how)
-        self.aggregators = aggregators
+        self.aggregators, self.threads = aggregators, threads
+        if threads > 1:
+            self.workers = [ThreadedWorker(worker.membership, threads) for worker in self.workers]
         for worker in self.workers:
             worker.set_aggregators(aggregators)
-        self._each = replace(membership, slots=slots_at_each(membership.slots, aggregators))
-        self.places = [[Switches(self._each, racks)] for _ in range(aggregators)]
+        self._membership = membership
+        self._slots = [slots_of(thread, membership.slots, threads) for thread in range(threads)]
+        self.places = [[self._new_place()] for _ in range(aggregators)]
         self._at = [[0] * aggregators for _ in self.workers]  # the place of each aggregator, as each rank knows
         self._losses = list(losses)
         self._under_way = False
@@ -68,15 +100,22 @@ class MovingSimulation(Simulation):
         self.repeated = 0
         """Slots of ranks that have sent the packet of an earlier round again."""
 
+    def _new_place(self) -> list[Switches]:
+        """Return the switches of an aggregator, thread after thread: each thread's slots are a job of their own."""
+        each = [replace(self._membership, slots=slots_at_each(slots, self.aggregators)) for slots in self._slots]
+        return [Switches(membership, self.racks) for membership in each]
+
     def to_switch(self, rank: int, payload: bytes) -> None:
-        aggregator, half = to_aggregator(int.from_bytes(payload[8:10], "big"), self.aggregators)
-        where = aggregator, self._at[rank][aggregator]
+        thread, own = to_thread(int.from_bytes(payload[8:10], "big"), self._membership.slots, self.threads)
+        aggregator, half = to_aggregator(own, self.aggregators)
+        where = aggregator, self._at[rank][aggregator], thread
         leaf = next((index for index, rack in enumerate(self.racks) if rank in rack), None)
         worker = self.workers[rank].membership.worker
         self._transmit(partial(self._at_place, where, leaf, worker, with_half(payload, half)))
 
-    def _at_place(self, where: tuple[int, int], leaf: int | None, sender: int, payload: bytes) -> None:
-        place = self.places[where[0]][where[1]]
+    def _at_place(self, where: tuple[int, int, int], leaf: int | None, sender: int, payload: bytes) -> None:
+        aggregator, number, thread = where
+        place = self.places[aggregator][number][thread]
         if place.dead:
             return
         switch = place.root if leaf is None else place.leaves[leaf]
@@ -90,12 +129,13 @@ class MovingSimulation(Simulation):
                 rank = receiver if leaf is None else self.racks[leaf][receiver]
                 self._transmit(partial(self._at_rank, where, rank, answer))
 
-    def _at_rank(self, where: tuple[int, int], rank: int, payload: bytes) -> None:
-        aggregator, place = where
+    def _at_rank(self, where: tuple[int, int, int], rank: int, payload: bytes) -> None:
+        aggregator, place, thread = where
         if self._at[rank][aggregator] != place:
             return  # of an earlier generation
         half = from_aggregator(int.from_bytes(payload[8:10], "big"), aggregator, self.aggregators)
-        self._receive(rank, with_half(payload, half))
+        first = first_slot(thread, self._membership.slots, self.threads)
+        self._receive(rank, with_half(payload, half + 2 * first))
 
     def _transmit(self, arrive: Any) -> None:
         super()._transmit(arrive)
@@ -108,7 +148,8 @@ class MovingSimulation(Simulation):
 
     def _lose(self, loss: Loss) -> None:
         self._under_way = True
-        self.places[loss.aggregator][-1].dead = loss.dies
+        for switches in self.places[loss.aggregator][-1]:
+            switches.dead = loss.dies
         rounds: list[list[int]] = []
         for rank in range(len(self.workers)):
             self.at(self._soon(loss), partial(self._suspend, loss, rank, rounds))
@@ -126,13 +167,16 @@ class MovingSimulation(Simulation):
         for own in rounds:
             assert all((seq - first) % 2**32 in (0, 1) for seq, first in zip(own, least, strict=True))
             self.repeated += own != least
-        place = Switches(self._each, self.racks)
-        place.reset(least)
+        place, left = self._new_place(), list(least)
+        for switches, slots in zip(place, self._slots, strict=True):
+            count = len(range(loss.aggregator, slots, self.aggregators))
+            switches.reset(left[:count])
+            del left[:count]
         places = self.places[loss.aggregator]
         places.append(place)
         abandoned = loss.abandoned if self._losses else frozenset()
-        left = {rank for rank in range(len(self.workers)) if rank not in abandoned}
-        for rank in left:
+        others = {rank for rank in range(len(self.workers)) if rank not in abandoned}
+        for rank in others:
             self.at(self._soon(loss), partial(self._rewind, loss.aggregator, rank, least, len(places) - 1))
         self.at(self.now + loss.spread, self._moved)
 
@@ -144,3 +188,45 @@ class MovingSimulation(Simulation):
     def _moved(self) -> None:
         self._under_way = False
         self._lose_next()
+
+
+def run_losses(
+    seed: int, aggregators: int, losses: list[Loss], *, tree: bool = False, threads: int = 1
+) -> MovingSimulation:
+    """Run random operations while aggregators are lost, check the results, and return the simulation."""
+    random = Random(seed)
+    membership = random_membership(random)
+    membership = replace(membership, slots=max(membership.slots, threads))
+    racks = random_racks(random, membership) if tree else ()
+    losses = [replace(loss, aggregator=loss.aggregator % aggregators) for loss in losses]
+    for index in range(1, len(losses)):
+        if losses[index - 1].abandoned:  # the next move is that of the same aggregator, and all ranks hear of the last
+            losses[index] = replace(losses[index], aggregator=losses[index - 1].aggregator, after=0)
+    losses[-1] = replace(losses[-1], abandoned=frozenset())
+    simulation = MovingSimulation(
+        membership,
+        aggregators=aggregators,
+        losses=losses,
+        threads=threads,
+        racks=racks,
+        seed=seed,
+        network=random_network(random),
+    )
+    calls = random_calls(random, membership)
+    reduce_calls(simulation, calls, limit=10_000, skew=random.choice([0, 0.001, 1.0]))
+    check_end(simulation, calls)
+    return simulation
+
+
+LOSSES = st.lists(
+    st.builds(
+        Loss,
+        aggregator=st.integers(0, 3),
+        after=st.integers(0, 300),
+        dies=st.booleans(),
+        spread=st.sampled_from([0.0, 0.0005, 0.02, 1.0]),
+        abandoned=st.frozensets(st.integers(0, 4), max_size=2),
+    ),
+    min_size=1,
+    max_size=4,
+)
