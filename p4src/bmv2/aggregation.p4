@@ -90,6 +90,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
         }
         envoy_name.apply(hdr, meta);
         replies.apply(hdr, meta);
+        if (meta.marked == 1) {
+            hdr.ipv4.tos[1:0] = ECN_CE;
+        }
         measure.apply(hdr, length);
         lengths.apply(hdr, length);
         leave_out.apply(hdr);

@@ -5,9 +5,10 @@
 //   keep   all ones: continue from the stored sums and keys; 0: start over
 //   add    lanes whose values are added
 //   touch  lanes whose registers are read and written
+//   marked 1: the reply is marked (CE)
 #define LEAF
 #define ARCHITECTURE_HEADERS
-#define ARCHITECTURE_METADATA bit<32> keep; bit<8> add; bit<8> touch;
+#define ARCHITECTURE_METADATA bit<32> keep; bit<8> add; bit<8> touch; bit<1> marked;
 
 // Direct counters of tables. In v1model an entry that is hit counts by itself.
 #define DIRECT_COUNTER(name) direct_counter(CounterType.packets_and_bytes) name

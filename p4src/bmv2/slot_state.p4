@@ -14,19 +14,24 @@
 //
 // A packet from the parent counts only while the half's own workers are all added and the round is the same. A RESULT
 // replaces the partial sums by those of the whole tree (STORED). A STATUS says that the parent waits for others (AHEAD).
+//
+// If a router has marked a packet of the round (CE, RFC 3168), the half remembers it, and so do all later replies of the
+// round. STALE and MISMATCH packets are not of the round.
 control SlotState(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(HALVES) seqs;
     register<bit<32>>(HALVES) bitmaps;
     register<bit<32>>(HALVES) fingerprints;
-    register<bit<16>>(HALVES) partials;  // for the packet to the parent: envoy (8), present (8)
+    register<bit<17>>(HALVES) partials;  // for the packet to the parent: marked (1), envoy (8), present (8)
 
-    bit<16> partial;
+    bit<17> partial;
+    bit<1> marked;
 
     action read() {
         seqs.read(meta.seq, meta.half);
         bitmaps.read(meta.bitmap, meta.half);
         fingerprints.read(meta.fingerprint, meta.half);
         partials.read(partial, meta.half);
+        marked = partial[16:16];
         meta.envoy = partial[15:8];
         meta.present = partial[7:0];
     }
@@ -38,6 +43,8 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
         meta.add = hdr.aggregation.present;
         meta.touch = hdr.aggregation.active;
         meta.present = hdr.aggregation.present;
+        meta.envoy = hdr.aggregation.worker;
+        marked = 0;
         seqs.write(meta.half, hdr.aggregation.seq);
         bitmaps.write(meta.half, meta.bitmap);
         fingerprints.write(meta.half, hdr.aggregation.fingerprint);
@@ -49,6 +56,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
         meta.add = hdr.aggregation.present;
         meta.touch = hdr.aggregation.present;
         meta.present = meta.present | hdr.aggregation.present;
+        meta.envoy = hdr.aggregation.worker;
         bitmaps.write(meta.half, meta.bitmap);
     }
 
@@ -99,8 +107,11 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
                 meta.outcome = OUTCOME_AHEAD;
             }
 
+            if (meta.outcome != OUTCOME_STALE && meta.outcome != OUTCOME_MISMATCH) {
+                meta.marked = hdr.ipv4.tos[1:0] == ECN_CE ? 1w1 : marked;
+                partials.write(meta.half, meta.marked ++ meta.envoy ++ meta.present);
+            }
             if (meta.outcome == OUTCOME_STARTED || meta.outcome == OUTCOME_ADDED) {
-                partials.write(meta.half, hdr.aggregation.worker ++ meta.present);
                 meta.complete = meta.bitmap == meta.full_bitmap ? 1w1 : 1w0;
                 meta.send_up = meta.bitmap == all_workers ? ~meta.complete : 1w0;
             } else if (meta.outcome == OUTCOME_STORED) {

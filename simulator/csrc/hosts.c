@@ -14,7 +14,7 @@
 
 static const double S_PER_PS = 1e-12;
 static const uint64_t NEVER_PS = UINT64_MAX;
-enum { TICK_AT = 61, BATCH = 64, ECT = 2, DONT_FRAGMENT = 0x4000 };
+enum { TICK_AT = 61, BATCH = 64, DONT_FRAGMENT = 0x4000 };
 
 static double clock_at(const struct host_node *host, uint64_t time) {
     return host->settings.clock_offset + (double)time * S_PER_PS * (1 + host->settings.clock_drift);
@@ -39,7 +39,7 @@ static void write_headers(const struct host_node *host, const struct simulator_a
     store_16(frame + ETHERNET_TYPE, ETHERTYPE_IPV4);
     memset(ipv4, 0, IPV4_SIZE);
     ipv4[IPV4_VERSION] = 0x45;
-    ipv4[IPV4_TOS] = ECT;
+    ipv4[IPV4_TOS] = ECN_ECT_0;
     store_16(ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(IPV4_SIZE + UDP_SIZE + payload));
     store_16(ipv4 + IPV4_FLAGS, DONT_FRAGMENT);
     ipv4[IPV4_TTL] = DEFAULT_TTL;

@@ -9,7 +9,6 @@
 #include "wire/headers.h"
 
 static const uint64_t PS_PER_S = UINT64_C(1000000000000);
-enum { ECN_MASK = 3 };
 
 // Returns how long the link needs for so many bytes.
 static uint64_t time_of(const struct link *link, uint64_t bytes) {
@@ -24,7 +23,7 @@ static bool is_lost(struct link *link) {
 static void mark(uint8_t *frame) {
     uint8_t *ipv4 = frame + ETHERNET_SIZE;
     const uint32_t before = load_16(ipv4);
-    ipv4[IPV4_TOS] |= ECN_MASK;
+    ipv4[IPV4_TOS] |= ECN_CE;
     uint32_t sum = (~load_16(ipv4 + IPV4_CHECKSUM) & 0xFFFFu) + (~before & 0xFFFFu) + load_16(ipv4);
     sum = (sum & 0xFFFF) + (sum >> 16);
     sum = (sum & 0xFFFF) + (sum >> 16);

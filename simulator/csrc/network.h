@@ -37,8 +37,6 @@ struct operation {
     struct node *host;
 };
 
-enum { IPV4_TOS = 1 }; // offset of the field, whose low two bits are ECN (RFC 3168)
-
 #define SWITCH_PORTS 512
 #define MOST_AGGREGATORS 32
 

@@ -56,10 +56,10 @@ static inline uint32_t half_of(const struct member *member, const struct header 
 }
 
 // The member's packet in the form in which it is applied to a slot. `keys`: followed by the values. `parent_bit`: 0 at
-// the root.
+// the root. `ecn`: that of its IPv4 header.
 static inline struct contribution contribution_of(const struct layout *layout, const struct member *member,
                                                   const struct header *header, const uint8_t *keys,
-                                                  uint32_t parent_bit) {
+                                                  uint32_t parent_bit, unsigned ecn) {
     return (struct contribution){
         .worker_bit = member->worker_bit,
         .full_bitmap = member->full_bitmap,
@@ -69,6 +69,7 @@ static inline struct contribution contribution_of(const struct layout *layout, c
         .fingerprint = header->fingerprint,
         .active = header->active,
         .present = header->present,
+        .marked = ecn == ECN_CE,
         .keys = keys,
         .values = keys + keys_length(layout),
     };

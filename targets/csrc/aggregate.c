@@ -49,7 +49,8 @@ static enum outcome validate_member(struct aggregation *aggregation, unsigned op
     aggregation->half = half_or_scratch(&plane->slots, half_of(&member, header), scratch);
     aggregation->group = member.group;
     const uint32_t parent_bit = aggregation->uplink != NULL ? PARENT_BIT : 0;
-    aggregation->data = contribution_of(&plane->layout, &member, header, packet->keys, parent_bit);
+    aggregation->data = contribution_of(&plane->layout, &member, header, packet->keys, parent_bit,
+                                        packet->ipv4[IPV4_TOS] & ECN_MASK);
     return op == OP_ERROR ? OUTCOME_MISMATCH : OUTCOME_STARTED;
 }
 
@@ -100,6 +101,8 @@ static enum outcome apply_to_slot(struct aggregation *aggregation) {
     } else if (outcome == OUTCOME_SENT_UP) {
         aggregation->send_up = true;
     }
+    if (outcome != OUTCOME_STALE && outcome != OUTCOME_MISMATCH)
+        aggregation->marked = half->marked |= data->marked;
     return outcome;
 }
 
@@ -118,6 +121,8 @@ void aggregate(struct context *context, struct packet *packet, struct verdict *v
     else if (aggregation.send_up && outcome != OUTCOME_SENT_UP)
         count_packet(&context->counters->outcomes[OUTCOME_SENT_UP], packet->ingress_length);
     reply(&aggregation, verdict, outcome);
+    if (aggregation.marked)
+        packet->ipv4[IPV4_TOS] |= ECN_CE;
     if (reaches_slot)
         half_unlock(aggregation.half);
 }

@@ -23,17 +23,19 @@ static void send_batch(struct batches *batches, unsigned bucket) {
     batches->waiting &= ~(UINT64_C(1) << bucket);
 }
 
-void batches_add(struct batches *batches, const struct destination *to, const uint8_t *data, size_t size) {
+void batches_add(struct batches *batches, const struct destination *to, unsigned ecn, const uint8_t *data,
+                 size_t size) {
     unsigned bucket = bucket_of(to, size);
     struct batch *batch = batches->buckets[bucket].batch;
     if (batch == NULL)
         batch = batches->buckets[bucket].batch = calloc(1, sizeof *batch);
     if (batch == NULL || size > MAX_DATAGRAM)
         return; // lost, as in a network
-    if (batch->count != 0 && (batch->size != size || !same(&batches->buckets[bucket].to, to)))
+    if (batch->count != 0 && (batch->size != size || batch->ecn != ecn || !same(&batches->buckets[bucket].to, to)))
         send_batch(batches, bucket);
     batches->buckets[bucket].to = *to;
     batch->size = size;
+    batch->ecn = ecn;
     memcpy(batch_end(batch), data, size);
     batch->count++;
     batches->waiting |= UINT64_C(1) << bucket;

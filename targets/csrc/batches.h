@@ -16,8 +16,8 @@ struct batches {
     uint64_t waiting; // bit i: buckets[i] has datagrams to send
 };
 
-// Adds a datagram to the batch of its size and destination. A batch that is full, or in its bucket, is sent.
-void batches_add(struct batches *batches, const struct destination *to, const uint8_t *data, size_t size);
+// Adds a datagram to the batch of its size, destination and ECN. A batch that is full, or in its bucket, is sent.
+void batches_add(struct batches *batches, const struct destination *to, unsigned ecn, const uint8_t *data, size_t size);
 // Sends all batches.
 void batches_flush(struct batches *batches);
 void batches_destroy(struct batches *batches);

@@ -7,13 +7,15 @@
 
 #define DONT_FRAGMENT 0x4000
 
-void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, uint16_t port, size_t length) {
+void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, uint16_t port, unsigned ecn,
+                       size_t length) {
     uint8_t *ethernet = frame, *ipv4 = ethernet + ETHERNET_SIZE, *datagram = ipv4 + IPV4_SIZE;
     store_48(ethernet + ETHERNET_DST, UINT64_C(0x0200) << 32 | udp->ip);
     store_48(ethernet + ETHERNET_SRC, UINT64_C(0x0200) << 32 | ip);
     store_16(ethernet + ETHERNET_TYPE, ETHERTYPE_IPV4);
     memset(ipv4, 0, IPV4_SIZE);
     ipv4[IPV4_VERSION] = 0x45;
+    ipv4[IPV4_TOS] = (uint8_t)ecn;
     store_16(ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(IPV4_SIZE + UDP_SIZE + length));
     store_16(ipv4 + IPV4_FLAGS, DONT_FRAGMENT);
     ipv4[IPV4_TTL] = DEFAULT_TTL;
@@ -27,24 +29,25 @@ void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, 
     store_16(datagram + UDP_CHECKSUM, 0);
 }
 
-static void process_frame(struct thread *thread, const struct udp_port *udp, const struct sender *sender,
-                          const uint8_t *data, size_t length) {
-    uint8_t *frame = context_frame(&thread->context);
-    udp_write_headers(udp, frame, sender->ip, sender->udp_port, length);
-    memcpy(frame + UDP_HEADERS_SIZE, data, length);
-    pipeline_process(&thread->context, sender->port, UDP_HEADERS_SIZE + length);
-}
-
-// --- the fast path ---------------------------------------------------------------------------------------------------
-
 // The sender of the datagrams in one message, looked up once.
 struct flow {
     struct sender sender;
+    unsigned ecn;
     bool is_valid;
     uint64_t identity; // job, generation and worker, as in the header
     struct member member;
     struct delivery *delivery; // NULL: its packets take the general path
 };
+
+static void process_frame(struct thread *thread, const struct udp_port *udp, const struct flow *flow,
+                          const uint8_t *data, size_t length) {
+    uint8_t *frame = context_frame(&thread->context);
+    udp_write_headers(udp, frame, flow->sender.ip, flow->sender.udp_port, flow->ecn, length);
+    memcpy(frame + UDP_HEADERS_SIZE, data, length);
+    pipeline_process(&thread->context, flow->sender.port, UDP_HEADERS_SIZE + length);
+}
+
+// --- the fast path ---------------------------------------------------------------------------------------------------
 
 static uint64_t identity_of(const struct header *header) {
     return (uint64_t)header->job << 24 | (uint64_t)header->generation << 8 | header->worker;
@@ -80,7 +83,7 @@ static bool try_fast_path(struct thread *thread, struct flow *flow, const uint8_
         return false;
 
     const struct contribution data =
-        contribution_of(&slots->layout, &flow->member, &header, datagram + AGGREGATION_SIZE, 0);
+        contribution_of(&slots->layout, &flow->member, &header, datagram + AGGREGATION_SIZE, 0, flow->ecn);
     struct half *half = slots_half(slots, index);
     if (!thread->alone)
         half_lock(half);
@@ -92,7 +95,7 @@ static bool try_fast_path(struct thread *thread, struct flow *flow, const uint8_
         count_packet(&outcomes[outcome], UDP_HEADERS_SIZE + length);
         if (half_apply(slots, half, &data, outcome)) {
             count_packet(&outcomes[OUTCOME_COMPLETED], UDP_HEADERS_SIZE + length);
-            results_add(&thread->results, slots, flow->delivery, half, datagram, header.active);
+            results_add(&thread->results, slots, flow->delivery, half, datagram, header.active, flow->ecn);
         }
     }
     if (!thread->alone)
@@ -111,13 +114,14 @@ unsigned process_datagrams(struct thread *thread, const struct udp_port *udp, co
                            bool fast_path) {
     struct flow flow = {.sender = {.port = udp->port.number,
                                    .ip = ntohl(message->peer->sin_addr.s_addr),
-                                   .udp_port = ntohs(message->peer->sin_port)}};
+                                   .udp_port = ntohs(message->peer->sin_port)},
+                        .ecn = message->ecn};
     unsigned count = 0;
     size_t at = 0;
     do { // also for an empty datagram
         size_t size = message->length - at < message->segment_size ? message->length - at : message->segment_size;
         if (thread->context.plane != NULL && !(fast_path && try_fast_path(thread, &flow, message->data + at, size)))
-            process_frame(thread, udp, &flow.sender, message->data + at, size);
+            process_frame(thread, udp, &flow, message->data + at, size);
         at += size;
         count++;
     } while (at < message->length);

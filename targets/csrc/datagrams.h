@@ -15,6 +15,7 @@ unsigned process_datagrams(struct thread *thread, const struct udp_port *udp, co
                            bool fast_path);
 
 // Writes the Ethernet, IPv4 and UDP headers of a datagram of `length` bytes that came from ip:port.
-void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, uint16_t port, size_t length);
+void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, uint16_t port, unsigned ecn,
+                       size_t length);
 
 #endif

@@ -38,14 +38,15 @@ static void send_frame(struct port *port, struct thread *thread, const uint8_t *
         return;
     }
     size_t size = load_16(datagram + UDP_LENGTH) - (size_t)UDP_SIZE;
+    unsigned ecn = ipv4[IPV4_TOS] & ECN_MASK;
     struct destination to = {.port = (struct udp_port *)(void *)port, .address.sin_family = AF_INET};
     memcpy(&to.address.sin_addr, ipv4 + IPV4_DST, sizeof to.address.sin_addr);
     memcpy(&to.address.sin_port, datagram + UDP_DST_PORT, sizeof to.address.sin_port);
     // A batch cannot consist of empty datagrams.
     if (thread == NULL || size == 0)
-        udp_send(&to, thread != NULL ? thread->index : 0, datagram + UDP_SIZE, size);
+        udp_send(&to, thread != NULL ? thread->index : 0, ecn, datagram + UDP_SIZE, size);
     else
-        batches_add(&thread->batches, &to, datagram + UDP_SIZE, size);
+        batches_add(&thread->batches, &to, ecn, datagram + UDP_SIZE, size);
 }
 
 static int descriptor(const struct port *port, unsigned thread) {

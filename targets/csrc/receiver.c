@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "wire/constants.h"
+
 #define MESSAGE_BUFFER_SIZE (66 * 1024) // no power of two: buffers at such a distance would share cache sets
 
 struct receiver {
@@ -14,7 +16,7 @@ struct receiver {
     struct sockaddr_in peers[MESSAGES];
     union {
         struct cmsghdr align;
-        uint8_t room[CMSG_SPACE(sizeof(int))];
+        uint8_t room[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint8_t))];
     } control[MESSAGES];
     uint8_t *memory;
 };
@@ -55,23 +57,23 @@ unsigned receiver_fill(struct receiver *receiver, int socket) {
     return count > 0 ? (unsigned)count : 0;
 }
 
-static size_t segment_length(struct msghdr *message, size_t length) {
-    for (struct cmsghdr *item = CMSG_FIRSTHDR(message); item != NULL; item = CMSG_NXTHDR(message, item)) {
+struct message receiver_message(struct receiver *receiver, unsigned at) {
+    struct msghdr *header = &receiver->messages[at].msg_hdr;
+    struct message message = {
+        .peer = &receiver->peers[at],
+        .data = receiver->pieces[at].iov_base,
+        .length = receiver->messages[at].msg_len,
+        .segment_size = receiver->messages[at].msg_len,
+    };
+    for (struct cmsghdr *item = CMSG_FIRSTHDR(header); item != NULL; item = CMSG_NXTHDR(header, item)) {
         if (item->cmsg_level == SOL_UDP && item->cmsg_type == UDP_GRO) {
             int size;
             memcpy(&size, CMSG_DATA(item), sizeof size);
-            return size > 0 ? (size_t)size : length;
+            if (size > 0)
+                message.segment_size = (size_t)size;
+        } else if (item->cmsg_level == IPPROTO_IP && item->cmsg_type == IP_TOS) {
+            message.ecn = *CMSG_DATA(item) & ECN_MASK;
         }
     }
-    return length;
-}
-
-struct message receiver_message(struct receiver *receiver, unsigned at) {
-    struct mmsghdr *message = &receiver->messages[at];
-    return (struct message){
-        .peer = &receiver->peers[at],
-        .data = receiver->pieces[at].iov_base,
-        .length = message->msg_len,
-        .segment_size = segment_length(&message->msg_hdr, message->msg_len),
-    };
+    return message;
 }

@@ -16,6 +16,7 @@ struct message {
     const uint8_t *data;
     size_t length;
     size_t segment_size; // the length of each datagram in the message, except the last
+    unsigned ecn;        // of all datagrams in the message
 };
 
 // Returns NULL without memory.

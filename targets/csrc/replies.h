@@ -18,6 +18,7 @@ struct aggregation {
     bool from_parent;
     bool complete;
     bool send_up; // the partial sums go to the parent
+    bool marked;  // the reply is marked (CE), because a packet of its round was
 };
 
 // Rewrites the packet into its reply, and sets where it goes. The caller holds the lock of the half, if there is one.

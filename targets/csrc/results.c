@@ -63,10 +63,15 @@ static void send_batch(const struct results *results, const struct delivery *del
 }
 
 void results_add(struct results *results, const struct slots *slots, struct delivery *delivery, const struct half *half,
-                 const uint8_t *header, unsigned active) {
+                 const uint8_t *header, unsigned active, unsigned ecn) {
     size_t lane_size = lane_length(&slots->layout);
     unsigned lanes = lanes_in(active);
     struct batch *batch = &delivery->batches[lanes];
+    if (half->marked)
+        ecn = ECN_CE;
+    if (batch->count != 0 && batch->ecn != ecn)
+        send_batch(results, delivery, batch);
+    batch->ecn = ecn;
     batch->size = bare_length(&slots->layout) + lanes * lane_size;
     uint8_t *result = batch_end(batch), *values = result + bare_length(&slots->layout);
     memcpy(result, header, AGGREGATION_SIZE);

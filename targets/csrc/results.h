@@ -33,9 +33,9 @@ struct results {
 
 // Returns the delivery of a job's results, or NULL if they take the general path.
 struct delivery *results_delivery(struct results *results, const struct plane *plane, unsigned job, unsigned group);
-// Adds the result of a completed half. `header` and `active` are those of the packet that completed it.
+// Adds the result of a completed half. `header`, `active` and `ecn` are those of the packet that completed it.
 void results_add(struct results *results, const struct slots *slots, struct delivery *delivery, const struct half *half,
-                 const uint8_t *header, unsigned active);
+                 const uint8_t *header, unsigned active, unsigned ecn);
 // Sends all results that were added.
 void results_flush(struct results *results);
 // Invalidates all deliveries after a change of tables. The caller has flushed the results.

@@ -64,6 +64,7 @@ bool half_apply(const struct slots *slots, struct half *half, const struct contr
             half->fingerprint = data->fingerprint;
             half->envoy = data->worker;
             half->present = (uint8_t)data->present;
+            half->marked = false;
         } else {
             half->bitmap = data->full_bitmap;
         }
@@ -80,5 +81,6 @@ bool half_apply(const struct slots *slots, struct half *half, const struct contr
         }
         add_lanes(slots, half, data);
     }
+    half->marked |= data->marked;
     return half->bitmap == data->full_bitmap;
 }

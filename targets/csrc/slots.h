@@ -24,6 +24,7 @@ struct half {
     atomic_uint locked;
     uint8_t envoy;   // the worker whose packet was added last
     uint8_t present; // lanes of which any worker has sent values
+    bool marked;     // a packet of the round was marked (CE)
     uint8_t keys[KEY_SIZE * MAX_LANES];
 };
 
@@ -45,6 +46,7 @@ struct contribution {
     uint32_t fingerprint;
     unsigned active;
     unsigned present;
+    bool marked;
     const uint8_t *keys;
     const uint8_t *values; // of the present lanes, one after the other
 };

@@ -23,9 +23,12 @@ int udp_socket_open(struct sockaddr_in *address, bool shared) {
     if (made < 0)
         return -errno;
     int on = 1, whole = IP_PMTUDISC_PROBE; // no fragments: a rank tries the path with the longest packets when it joins
+    int ecn = ECN_ECT_0;
     socklen_t length = sizeof *address;
     enlarge_buffers(made);
     setsockopt(made, IPPROTO_IP, IP_MTU_DISCOVER, &whole, sizeof whole);
+    setsockopt(made, IPPROTO_IP, IP_TOS, &ecn, sizeof ecn); // a datagram's own, if it has another
+    setsockopt(made, IPPROTO_IP, IP_RECVTOS, &on, sizeof on);
     setsockopt(made, SOL_UDP, UDP_GRO, &on, sizeof on); // if the kernel lacks it, datagrams arrive one by one
     if ((shared && setsockopt(made, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) ||
         bind(made, (struct sockaddr *)address, sizeof *address) != 0 ||

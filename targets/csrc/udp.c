@@ -46,34 +46,53 @@ static void count_sent(struct port *port, unsigned count, bool sent) {
     port_count(sent ? &port->sent : &port->dropped, count);
 }
 
-static struct msghdr message_to(const struct destination *to, struct iovec *piece) {
-    return (struct msghdr){
+union control {
+    struct cmsghdr align;
+    uint8_t room[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint16_t))];
+};
+
+static void add_control(struct msghdr *message, int level, int type, const void *value, size_t size) {
+    uint8_t *end = (uint8_t *)message->msg_control + message->msg_controllen;
+    struct cmsghdr *item = (struct cmsghdr *)(void *)end;
+    *item = (struct cmsghdr){.cmsg_level = level, .cmsg_type = type, .cmsg_len = CMSG_LEN(size)};
+    memcpy(CMSG_DATA(item), value, size);
+    message->msg_controllen += CMSG_SPACE(size);
+}
+
+static struct msghdr message_to(const struct destination *to, unsigned ecn, struct iovec *piece,
+                                union control *control) {
+    struct msghdr message = {
         .msg_name = (void *)(uintptr_t)&to->address,
         .msg_namelen = sizeof to->address,
         .msg_iov = piece,
         .msg_iovlen = 1,
+        .msg_control = control,
     };
+    if (ecn != ECN_ECT_0) // which is the socket's
+        add_control(&message, IPPROTO_IP, IP_TOS, &(int){(int)ecn}, sizeof(int));
+    return message;
 }
 
 static struct iovec piece_of(const uint8_t *data, size_t size) {
     return (struct iovec){(void *)(uintptr_t)data, size};
 }
 
-static int send_one(const struct destination *to, unsigned thread, const uint8_t *data, size_t size) {
+static int send_one(const struct destination *to, unsigned thread, unsigned ecn, const uint8_t *data, size_t size) {
     struct iovec piece = piece_of(data, size);
-    struct msghdr message = message_to(to, &piece);
+    union control control;
+    struct msghdr message = message_to(to, ecn, &piece, &control);
     int error = send_message(to->port, thread, &message);
     count_sent(&to->port->port, 1, error == 0);
     return error;
 }
 
-void udp_send(const struct destination *to, unsigned thread, const uint8_t *data, size_t size) {
-    send_one(to, thread, data, size);
+void udp_send(const struct destination *to, unsigned thread, unsigned ecn, const uint8_t *data, size_t size) {
+    send_one(to, thread, ecn, data, size);
 }
 
 static void send_one_by_one(const struct destination *to, unsigned thread, const struct batch *batch, unsigned first) {
     for (unsigned at = first; at < batch->count; at++)
-        send_one(to, thread, batch->data + at * batch->size, batch->size);
+        send_one(to, thread, batch->ecn, batch->data + at * batch->size, batch->size);
 }
 
 // --- destinations without segmentation -------------------------------------------------------------------------------
@@ -102,7 +121,7 @@ static void remember_unsegmented(const struct destination *to, size_t size) {
 // Handles a batch that the kernel has refused, by sending its first datagram alone. If that is sent, the destination or
 // interface lacks segmentation; if it fails with the same error, the datagrams themselves are the reason.
 static void send_refused_batch(const struct destination *to, unsigned thread, const struct batch *batch, int error) {
-    int alone = send_one(to, thread, batch->data, batch->size);
+    int alone = send_one(to, thread, batch->ecn, batch->data, batch->size);
     if (alone == error) {
         count_sent(&to->port->port, batch->count - 1, false);
         return;
@@ -117,16 +136,10 @@ void udp_send_batch(const struct destination *to, unsigned thread, const struct 
         send_one_by_one(to, thread, batch, 0);
         return;
     }
-    union {
-        struct cmsghdr head;
-        uint8_t room[CMSG_SPACE(sizeof(uint16_t))];
-    } control = {.head = {.cmsg_level = SOL_UDP, .cmsg_type = UDP_SEGMENT, .cmsg_len = CMSG_LEN(sizeof(uint16_t))}};
-    uint16_t size = (uint16_t)batch->size;
-    memcpy(CMSG_DATA(&control.head), &size, sizeof size);
     struct iovec piece = piece_of(batch->data, batch->count * batch->size);
-    struct msghdr message = message_to(to, &piece);
-    message.msg_control = &control;
-    message.msg_controllen = sizeof control;
+    union control control;
+    struct msghdr message = message_to(to, batch->ecn, &piece, &control);
+    add_control(&message, SOL_UDP, UDP_SEGMENT, &(uint16_t){(uint16_t)batch->size}, sizeof(uint16_t));
     int error = send_message(to->port, thread, &message);
     if (error == EINVAL || error == EIO || error == EMSGSIZE || error == EOPNOTSUPP)
         send_refused_batch(to, thread, batch, error); // the kernel, the interface or its MTU does not allow it

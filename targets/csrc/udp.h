@@ -35,7 +35,8 @@ struct destination {
 };
 
 struct batch {
-    size_t size; // of each datagram
+    size_t size;  // of each datagram
+    unsigned ecn; // of all datagrams
     unsigned count;
     uint8_t data[MAX_DATAGRAM];
 };
@@ -52,6 +53,6 @@ static inline bool batch_is_full(const struct batch *batch) {
 // Sends each datagram of the batch, from the socket of this thread.
 void udp_send_batch(const struct destination *to, unsigned thread, const struct batch *batch);
 // Sends one datagram.
-void udp_send(const struct destination *to, unsigned thread, const uint8_t *data, size_t size);
+void udp_send(const struct destination *to, unsigned thread, unsigned ecn, const uint8_t *data, size_t size);
 
 #endif

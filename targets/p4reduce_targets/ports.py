@@ -8,12 +8,14 @@ import errno
 import ipaddress
 import socket
 import struct
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from p4reduce.control.diagnostics import of_os
-from p4reduce.protocol.constants import AGGREGATION_PORT
+from p4reduce.protocol.constants import AGGREGATION_PORT, ECN_ECT_0, ECN_MASK
+from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_of
 from p4reduce.transport.frames import HEADERS, frame_headers
 from p4reduce_targets.interfaces import (
     SOL_PACKET,
@@ -127,7 +129,7 @@ class Port(PortInfo, Protocol):
 class UdpPort:
     """A port that is a UDP socket. It builds an Ethernet/IPv4/UDP frame around each datagram that it receives.
 
-    A frame is sent as a datagram to the IPv4 and UDP destination in its headers. Other frames are dropped.
+    A frame is sent as a datagram, with its ECN, to the IPv4 and UDP destination in its headers. Others are dropped.
     """
 
     def __init__(self, number: int, host: str, port: int) -> None:
@@ -145,6 +147,8 @@ class UdpPort:
         try:
             self._socket.setblocking(False)
             _enlarge(self._socket)
+            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_ECT_0)
+            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
             self._socket.bind((host, port))
         except OSError as error:
             self._socket.close()
@@ -154,7 +158,7 @@ class UdpPort:
             raise PortError(f"port {number}: cannot open udp:{host}:{port}: {error}") from None
         self._ip = address.packed
         self.name = f"udp:{host}:{self._socket.getsockname()[1]}"
-        self._headers: dict[tuple[tuple[str, int], int], bytes] = {}
+        self._headers: dict[tuple[tuple[str, int], int, int], bytes] = {}
         self._addresses: dict[bytes, tuple[str, int]] = {}
 
     def fileno(self) -> int:
@@ -162,19 +166,20 @@ class UdpPort:
 
     def receive(self, limit: int) -> list[bytes]:
         frames: list[bytes] = []
-        take, headers = self._socket.recvfrom, self._headers
+        take, headers = self._socket.recvmsg, self._headers
         with contextlib.suppress(BlockingIOError):
             while len(frames) < limit:
-                data, peer = take(LARGEST_FRAME)
-                header = headers.get((peer, len(data)))
+                data, ancillary, _, peer = take(LARGEST_FRAME, ANCILLARY_BYTES)
+                ecn = ecn_of(ancillary)
+                header = headers.get((peer, len(data), ecn))
                 if header is None:
-                    header = self._header(peer, len(data))
+                    header = self._header(peer, len(data), ecn)
                 frames.append(header + data)
         self.received += len(frames)
         return frames
 
     def send(self, frame: bytes) -> None:
-        # Bytes: 20..21 fragment, 23 protocol, 30..33 destination, 36..37 destination port, 38..39 UDP length.
+        # Bytes: 15 TOS, 20..21 fragment, 23 protocol, 30..33 destination, 36..37 destination port, 38..39 UDP length.
         if len(frame) < HEADERS.size or frame[12:15] != _IPV4_START or frame[23] != socket.IPPROTO_UDP:
             self.dropped += 1
             return
@@ -183,8 +188,13 @@ class UdpPort:
             self.dropped += 1
             return
         address = self._addresses.get(frame[30:38]) or self._address(frame[30:38])
+        ecn = frame[15] & ECN_MASK
         try:
-            self._socket.sendto(frame[42:end], address)
+            if ecn == ECN_ECT_0:  # which is the socket's
+                self._socket.sendto(frame[42:end], address)
+            else:
+                tos = (socket.IPPROTO_IP, socket.IP_TOS, ecn.to_bytes(4, sys.byteorder))
+                self._socket.sendmsg([frame[42:end]], [tos], 0, address)
         except OSError:
             self.dropped += 1
         else:
@@ -193,13 +203,13 @@ class UdpPort:
     def close(self) -> None:
         self._socket.close()
 
-    def _header(self, peer: tuple[str, int], length: int) -> bytes:
+    def _header(self, peer: tuple[str, int], length: int, ecn: int) -> bytes:
         source = socket.inet_aton(peer[0])
         own = b"\x02\x00" + self._ip, self._ip, AGGREGATION_PORT
-        header = frame_headers((b"\x02\x00" + source, source, peer[1]), own, length)
+        header = frame_headers((b"\x02\x00" + source, source, peer[1]), own, length, ecn=ecn)
         if len(self._headers) >= REMEMBERED:
             self._headers.clear()
-        self._headers[peer, length] = header
+        self._headers[peer, length, ecn] = header
         return header
 
     def _address(self, destination: bytes) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from p4reduce.protocol.constants import ECN_CE, ECN_ECT_0
 from p4reduce_targets.native.switch import PortCounts
 from tests.support.dataplane import frames
 from tests.support.dataplane.jobs import values_of
@@ -70,6 +71,21 @@ def test_a_result_goes_out_before_its_half_starts_over() -> None:
         switch.check_end()
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_marks_come_in_and_go_out(threads: int) -> None:
+    """Rounds with marks and without, whose RESULTs are sent together; some packets without ECN, as of older ranks."""
+    random = Random(threads)
+    with UdpSwitch(3, threads=threads, slots=50) as switch:
+        for seq in range(2, 8):
+            slots = random.sample(range(50), 50)
+            for rank in range(3):
+                for first in range(0, 50, 10):
+                    chain = full(switch, rank, seq, slots[first : first + 10])
+                    switch.exchange(rank, *chain, ecn=random.choice([ECN_ECT_0, ECN_ECT_0, ECN_ECT_0, ECN_CE, 0]))
+            switch.exchange(0, *full(switch, 0, seq, range(50)))
+        switch.check_end()
+
+
 @pytest.mark.parametrize("others", [0, 62])  # with 62, results go out before all of the chain is processed
 def test_who_asks_twice_is_answered_twice_before_the_next_round(others: int) -> None:
     """So a rank knows that its retransmission was not lost."""
@@ -79,7 +95,7 @@ def test_who_asks_twice_is_answered_twice_before_the_next_round(others: int) -> 
         for chunk in ([first], [first, then, *fill[:58]], fill[58:]):
             if chunk:
                 switch.send(0, *chunk)
-        rounds = [answer[8:14] for answer in switch.receive(0, 3 + others)]  # slot and seq
+        rounds = [answer[8:14] for _, answer in switch.receive(0, 3 + others)]  # slot and seq
         assert rounds.count(first[8:14]) == 2
         again = max(index for index, it in enumerate(rounds) if it == first[8:14])
         assert again < rounds.index(then[8:14])

@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from p4reduce.protocol.constants import ECN_ECT_0, ECN_MASK
+from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_of
 from p4reduce_targets.dataplane import PacketProcessor
 from p4reduce_targets.native import NativeSwitch, load
 from p4reduce_targets.ports import PortSpec
@@ -27,6 +29,7 @@ from tests.support.waiting import wait_until
 DEADLINE_S = 10.0
 LOOPBACK = "127.0.0.1"
 SOL_UDP, UDP_SEGMENT, UDP_GRO = 17, 103, 104
+Datagram = tuple[int, bytes]  # its ECN and its payload
 CONFIG = (SHIPPED / "p4reduce.json").read_bytes()
 
 
@@ -71,6 +74,7 @@ class UdpSwitch(ExitStack):
             worker = self.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             worker.bind((ip, 0))
             worker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+            worker.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
             worker.setblocking(False)
             self.workers.append(worker)
             member = Member(1 + rank % ports, replace(self.host, udp_port=worker.getsockname()[1]))
@@ -92,36 +96,40 @@ class UdpSwitch(ExitStack):
         """Return the payload of a DATA packet."""
         return self.job.packet(rank, seq, **fields).pack()
 
-    def send(self, rank: int, *payloads: bytes) -> None:
+    def send(self, rank: int, *payloads: bytes, ecn: int = ECN_ECT_0) -> None:
         """Send payloads, several of them as one chain. All are as long as the first; the last may be shorter."""
-        control = []
+        control = [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", ecn))]
         if len(payloads) > 1:
-            control = [(SOL_UDP, UDP_SEGMENT, struct.pack("=H", len(payloads[0])))]
+            control += [(SOL_UDP, UDP_SEGMENT, struct.pack("=H", len(payloads[0])))]
         port = self.job.members[rank].port
         self._sent[port] += len(payloads)
         host, udp_port = self._addresses[port - 1]
         self.workers[rank].sendmsg([b"".join(payloads)], control, 0, (host, int(udp_port)))
 
-    def expected(self, rank: int, *payloads: bytes) -> tuple[dict[int, list[bytes]], list[bytes]]:
+    def expected(
+        self, rank: int, *payloads: bytes, ecn: int = ECN_ECT_0
+    ) -> tuple[dict[int, list[Datagram]], list[bytes]]:
         """Return what the reference switch sends for these payloads: datagrams by worker, and packet-ins."""
         ranks = {member.host.udp_port: rank for rank, member in enumerate(self.job.members)}
-        datagrams: dict[int, list[bytes]] = {}
+        datagrams: dict[int, list[Datagram]] = {}
         packet_ins = []
         member = self.job.members[rank]
         for payload in payloads:
-            for port, frame in self.reference.process(member.port, frames.udp_frame(member.host, self.host, payload)):
+            received = frames.udp_frame(member.host, self.host, payload, tos=ecn)
+            for port, frame in self.reference.process(member.port, received):
                 if port == CPU_PORT:
                     packet_ins.append(frame)
                 elif 1 <= port <= len(self._addresses) and frame[12:15] == b"\x08\x00\x45":
                     to = ranks.get(int.from_bytes(frame[36:38], "big"))
                     if to is not None:
-                        datagrams.setdefault(to, []).append(frame[42 : 34 + int.from_bytes(frame[38:40], "big")])
+                        end = 34 + int.from_bytes(frame[38:40], "big")
+                        datagrams.setdefault(to, []).append((frame[15] & ECN_MASK, frame[42:end]))
         return datagrams, packet_ins
 
-    def exchange(self, rank: int, *payloads: bytes) -> None:
+    def exchange(self, rank: int, *payloads: bytes, ecn: int = ECN_ECT_0) -> None:
         """Send them and fail unless just what is expected comes back."""
-        datagrams, packet_ins = self.expected(rank, *payloads)
-        self.send(rank, *payloads)
+        datagrams, packet_ins = self.expected(rank, *payloads, ecn=ecn)
+        self.send(rank, *payloads, ecn=ecn)
         for wanted in packet_ins:
             assert self.packet_ins.get(timeout=DEADLINE_S) == wanted
         for to, wanted in datagrams.items():
@@ -136,12 +144,13 @@ class UdpSwitch(ExitStack):
 
         wait_until(lambda: received() == self._sent, lambda: f"by port, {received()} of {self._sent} datagrams came")
 
-    def receive(self, rank: int, count: int) -> list[bytes]:
-        found: list[bytes] = []
+    def receive(self, rank: int, count: int) -> list[Datagram]:
+        found: list[Datagram] = []
         while len(found) < count:
             ready, _, _ = select.select([self.workers[rank]], [], [], DEADLINE_S)
             assert ready, f"rank {rank} got {len(found)} datagrams of {count}"
-            found.append(self.workers[rank].recv(65536))
+            data, ancillary, _, _ = self.workers[rank].recvmsg(65536, ANCILLARY_BYTES)
+            found.append((ecn_of(ancillary), data))
         return found
 
     def check_end(self) -> None:

@@ -32,7 +32,7 @@ def p4_constants() -> dict[str, int]:
 
 def test_numbers() -> None:
     p4 = p4_constants()
-    names = ("PROTOCOL_VERSION", "AGGREGATION_PORT", "NO_KEY", "MAX_GROWTH", "PARENT", "NOBODY")
+    names = ("PROTOCOL_VERSION", "AGGREGATION_PORT", "NO_KEY", "MAX_GROWTH", "PARENT", "NOBODY", "ECN_CE")
     assert [p4[name] for name in names] == [getattr(constants, name) for name in names]
     assert (p4["LANES"], p4["BLOCK_SIZE"]) == (constants.DEFAULT_LANES, constants.DEFAULT_BLOCK_SIZE)
     assert p4["PARENT_BIT"] == 1 << constants.PARENT
@@ -61,7 +61,8 @@ def test_numbers_of_c() -> None:
     assert {name: c.get(name) for name in p4.keys() - options} == {name: p4[name] for name in p4.keys() - options}
     assert c.pop("MAX_LANES") == max(constants.LANES_ACCEPTED)
     assert {name: c[name] for name in c.keys() - p4.keys()} == {
-        name: getattr(constants, name) for name in ("MAX_WORKERS", "MAX_RANKS", "MAX_AGGREGATORS", "MAX_THREADS")
+        name: getattr(constants, name)
+        for name in ("MAX_WORKERS", "MAX_RANKS", "MAX_AGGREGATORS", "MAX_THREADS", "ECN_MASK", "ECN_ECT_0")
     }
 
 

@@ -209,6 +209,12 @@ CHANGES = {
         "false ?",
         "test_hello_limits.py::test_a_flood_at_one_port_leaves_room_for_ranks_at_others",
     ),
+    "marks": (
+        "bmv2/slot_state.p4",
+        "== ECN_CE ? 1w1 : marked;",
+        "== ECN_CE ? 1w1 : 1w0;",
+        "test_marks.py::test_later_answers_of_a_marked_round",
+    ),
     "untouched": (
         "bmv2/checksums.p4",
         " && meta.bad_checksum == 0",

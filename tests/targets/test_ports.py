@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_of
 from p4reduce.transport.frames import HEADERS, internet_checksum
 from p4reduce_targets.ports import (
     REMEMBERED,
@@ -74,6 +75,19 @@ def test_a_datagram_becomes_a_frame(port: UdpPort, peer: socket.socket, payload:
     assert (port.received, port.sent, port.dropped) == (1, 1, 0)
 
 
+@pytest.mark.parametrize("ecn", range(4))
+def test_a_datagram_keeps_its_ecn(port: UdpPort, peer: socket.socket, ecn: int) -> None:
+    peer.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ecn)
+    peer.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+    peer.send(b"payload")
+    wait_for(port)
+    [frame] = port.receive(1)
+    assert (frame[15], internet_checksum(frame[14:34])) == (ecn, 0)
+    port.send(reply_to(frame))
+    payload, ancillary, _, _ = peer.recvmsg(100, ANCILLARY_BYTES)
+    assert (payload, ecn_of(ancillary)) == (b"payload", ecn)
+
+
 def test_padding_after_the_datagram_is_not_sent(port: UdpPort, peer: socket.socket) -> None:
     peer.send(b"short")
     wait_for(port)
@@ -122,7 +136,7 @@ def test_what_is_remembered_is_bounded(port: UdpPort, peer: socket.socket) -> No
     wait_for(port)
     frame = reply_to(port.receive(1)[0])
     for source in range(REMEMBERED + 10):
-        port._header(("10.0.0.1", source), 1)
+        port._header(("10.0.0.1", source), 1, 0)
         port.send(frame[:34] + struct.pack("!H", source) + frame[36:])
     assert len(port._headers) <= REMEMBERED
     assert len(port._addresses) <= REMEMBERED

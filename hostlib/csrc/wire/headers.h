@@ -27,6 +27,7 @@ enum {
 
     IPV4_SIZE = 20,
     IPV4_VERSION = 0, // and ihl
+    IPV4_TOS = 1,
     IPV4_TOTAL_LENGTH = 2,
     IPV4_FLAGS = 6, // and fragment_offset
     IPV4_TTL = 8,

@@ -30,6 +30,13 @@ NO_KEY = 0xFFFFFFFF
 SHORT_HELLO = 1
 """The `seq` of a HELLO without values. Its sender also sends HELLOs with the values of all lanes."""
 
+ECN_MASK = 3
+"""The bits of explicit congestion notification (RFC 3168) in the TOS of an IPv4 header."""
+ECN_ECT_0 = 2
+"""The sender of the packet reacts to marks."""
+ECN_CE = 3
+"""The packet is marked: a router had a long queue."""
+
 
 class Op(IntEnum):
     DATA = 1

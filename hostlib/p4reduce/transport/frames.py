@@ -21,12 +21,14 @@ Address = tuple[bytes, bytes, int]
 """A MAC address, an IPv4 address and a UDP port."""
 
 
-def frame_headers(source: Address, destination: Address, length: int, *, fragment: int = DONT_FRAGMENT) -> bytes:
+def frame_headers(
+    source: Address, destination: Address, length: int, *, ecn: int = 0, fragment: int = DONT_FRAGMENT
+) -> bytes:
     """Return the headers of a datagram of `length` bytes. The UDP checksum is 0, which means that there is none.
 
     The identification may stay 0 in a datagram that is never fragmented (RFC 6864).
     """
-    ip = (0x45, 0, IPV4.size + UDP.size + length, 0, fragment, TTL, socket.IPPROTO_UDP)
+    ip = (0x45, ecn, IPV4.size + UDP.size + length, 0, fragment, TTL, socket.IPPROTO_UDP)
     addresses = source[1], destination[1]
     checksum = internet_checksum(IPV4.pack(*ip, 0, *addresses))
     ports = source[2], destination[2]

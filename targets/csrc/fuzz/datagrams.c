@@ -84,6 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct sockaddr_in peer = {.sin_addr.s_addr = htonl(FUZZ_IP),
                                    .sin_port = htons((uint16_t)(FUZZ_UDP_PORT + data[0] % 4))};
         size_t length = load_16(data + 1), step = load_16(data + 3);
+        const unsigned ecn = data[0] >> 6;
         data += 5;
         size -= 5;
         if (length > size)
@@ -91,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         uint8_t *copy = malloc(length + 1); // of exactly its size, so that the sanitizer finds reads beyond it
         memcpy(copy, data, length);
         const struct message message = {
-            .peer = &peer, .data = copy, .length = length, .segment_size = step != 0 ? step : length};
+            .peer = &peer, .data = copy, .length = length, .segment_size = step != 0 ? step : length, .ecn = ecn};
         process_datagrams(thread, &port, &message, fast_path_allowed(fast, &port));
         results_flush(&thread->results);
         batches_flush(&thread->batches);
@@ -99,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         do {
             size_t one = step != 0 && length - at > step ? step : length - at;
             uint8_t *frame = context_frame(&reference);
-            udp_write_headers(&port, frame, FUZZ_IP, ntohs(peer.sin_port), one);
+            udp_write_headers(&port, frame, FUZZ_IP, ntohs(peer.sin_port), ecn, one);
             memcpy(frame + UDP_HEADERS_SIZE, copy + at, one);
             pipeline_process(&reference, 1, UDP_HEADERS_SIZE + one);
             at += one;

@@ -110,6 +110,7 @@ def ipv4(
     protocol: int,
     payload: bytes,
     *,
+    tos: int = 0,
     ttl: int = 64,
     identification: int = 0,
     fragment: int = 0x4000,
@@ -127,7 +128,7 @@ def ipv4(
     head = struct.pack(
         "!BBHHHBBH4s4s",
         version << 4 | 5 + len(options) // 4,
-        0,
+        tos,
         length,
         identification,
         fragment,

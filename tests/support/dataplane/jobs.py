@@ -167,35 +167,35 @@ class Job:
             }
         )
 
-    def sent(self, packet: Aggregation, rank: int | None = None) -> tuple[int, bytes]:
+    def sent(self, packet: Aggregation, rank: int | None = None, *, tos: int = 0) -> tuple[int, bytes]:
         """Return the port and the frame of a packet from its worker, or from the port and address of another rank."""
         member = self.members[packet.worker if rank is None else rank]
-        return member.port, frames.frame(member.host, SWITCH, packet)
+        return member.port, frames.frame(member.host, SWITCH, packet, tos=tos)
 
     def data(self, rank: int, seq: int, **fields: object) -> tuple[int, bytes]:
         return self.sent(self.packet(rank, seq, **fields))
 
-    def from_parent(self, packet: Aggregation) -> tuple[int, bytes]:
+    def from_parent(self, packet: Aggregation, *, tos: int = 0) -> tuple[int, bytes]:
         """Return the port and the frame of a RESULT, STATUS or ERROR from the parent."""
         assert self.parent
-        return self.parent.port, frames.frame(self.parent.host, SWITCH, packet)
+        return self.parent.port, frames.frame(self.parent.host, SWITCH, packet, tos=tos)
 
     # --- answers of the switch ----------------------------------------------------------------------------------------
 
-    def to_one(self, rank: int, answer: Aggregation) -> dict[int, list[bytes]]:
+    def to_one(self, rank: int, answer: Aggregation, *, tos: int = 0) -> dict[int, list[bytes]]:
         member = self.members[rank]
-        return {member.port: [frames.frame(SWITCH, member.host, answer)]}
+        return {member.port: [frames.frame(SWITCH, member.host, answer, tos=tos)]}
 
-    def to_all(self, answer: Aggregation) -> dict[int, list[bytes]]:
+    def to_all(self, answer: Aggregation, *, tos: int = 0) -> dict[int, list[bytes]]:
         ports: dict[int, list[bytes]] = {}
         for member in self.members:
-            ports.setdefault(member.port, []).append(frames.frame(SWITCH, member.host, answer))
+            ports.setdefault(member.port, []).append(frames.frame(SWITCH, member.host, answer, tos=tos))
         return ports
 
-    def to_parent(self, packet: Aggregation) -> dict[int, list[bytes]]:
+    def to_parent(self, packet: Aggregation, *, tos: int = 0) -> dict[int, list[bytes]]:
         assert self.parent
         from_leaf = replace(packet, worker=self.index)
-        return {self.parent.port: [frames.frame(SWITCH, self.parent.host, from_leaf)]}
+        return {self.parent.port: [frames.frame(SWITCH, self.parent.host, from_leaf, tos=tos)]}
 
     def named(self, packet: Aggregation, envoy: int) -> Aggregation:
         """Return a packet of the parent as the leaf passes it on to its workers."""
@@ -277,8 +277,8 @@ class Round:
     def sums(self, lanes: Sequence[int]) -> dict[int, Values]:
         return sums(self.switch, lanes, *(packet.values for packet in self.packets))
 
-    def send(self, rank: int) -> Outputs:
-        return self.switch.exchange(self.job.sent(self.packets[rank]))
+    def send(self, rank: int, *, tos: int = 0) -> Outputs:
+        return self.switch.exchange(self.job.sent(self.packets[rank], tos=tos))
 
     def result(self, rank: int) -> Aggregation:
         """Return the RESULT that the switch makes of the rank's packet."""

@@ -43,6 +43,7 @@ class Setup:
             Job(switch, 1, number=2, pool_base=4, slots=1, first_seq=2**32 - 6),
             Job(switch, 6, number=3, generation=9, pool_base=8, slots=2, first_seq=2**31 - 6),
         ]
+        self.marks = switch.remembers_marks
         self.leaf: Job | None = None
         if switch.can_be_leaf:
             parent = Member(switch.ports[2], SPINE)
@@ -80,12 +81,22 @@ def route(destination: str, length: int, port: int) -> Entry:
     return Entry(ROUTES, {"destination": (number, length)}, "SwitchIngress.forwarding.route", params)
 
 
+def without_mark(frame: bytes) -> bytes:
+    """Return the frame with ECT(0) in place of CE. A correct checksum stays correct."""
+    if len(frame) < 34 or frame[12:14] != b"\x08\x00" or frame[15] & 3 != 3:
+        return frame
+    total = int.from_bytes(frame[24:26], "big") + 1
+    total = (total & 0xFFFF) + (total >> 16)
+    return frame[:15] + bytes([frame[15] - 1]) + frame[16:24] + total.to_bytes(2, "big") + frame[26:]
+
+
 class Traffic:
     """An endless iterator of steps. The same seed and build give the same steps."""
 
     def __init__(self, setup: Setup, seed: int, lanes: int, block_size: int, halves: int) -> None:
         self._random = Random(seed)
         self._jobs = setup.jobs
+        self._marks = setup.marks
         self._leaf = setup.leaf
         self._lanes, self._block_size, self._halves = lanes, block_size, halves
         self._rounds = {(job.number, slot): job.first_seq for job in setup.jobs for slot in range(job.slots)}
@@ -117,6 +128,8 @@ class Traffic:
     def _frame(self, kind: str, port: int, frame: bytes) -> Step:
         if int.from_bytes(frame[12:14], "big") in TAGS:
             frame = frame[:12] + b"\x12\x34" + frame[14:]
+        if not self._marks:
+            frame = without_mark(frame)
         self._history.append((port, frame))
         del self._history[:-200]
         return Step(f"{kind} into port {port}: {frames.describe(frame)}", lambda switch: switch.exchange((port, frame)))
@@ -158,9 +171,12 @@ class Traffic:
         info = np.iinfo(np.int32)
         return random.integers(info.min, info.max, self._block_size, np.int32, endpoint=True)
 
+    def _tos(self) -> int:
+        return self._random.choice([0, 0, 2, 2, 2, 1, 3, self._random.getrandbits(8)])
+
     def _data(self) -> Step:
         job, packet = self._packet()
-        return self._frame("data", *job.sent(packet))
+        return self._frame("data", *job.sent(packet, tos=self._tos()))
 
     def _from_parent(self) -> Step:
         """Return a RESULT, STATUS or ERROR from the spine. Now and then the op is another, or a worker sends it."""
@@ -171,8 +187,9 @@ class Traffic:
         if op != frames.RESULT and random.random() < 0.9:
             packet = replace(packet, active=0, values={})
         packet = replace(packet, op=op, worker=random.choice([job.index, job.index, 0, PARENT, NOBODY]))
-        sent = job.from_parent(packet) if random.random() < 0.95 else job.sent(packet, random.randrange(job.size))
-        return self._frame("from parent", *sent)
+        if random.random() < 0.95:
+            return self._frame("from parent", *job.from_parent(packet, tos=self._tos()))
+        return self._frame("from parent", *job.sent(packet, random.randrange(job.size)))
 
     def _mutated(self) -> Step:
         random = self._random
