@@ -57,8 +57,7 @@ const step_t STEP_AGAIN   = 8;  // ERROR from the parent, which is submitted aga
 //   newer           1: the packet's round is newer than the half's.
 //   live            1: it is the half's round, which has not been reset.
 //   same            1: it has the fingerprint of the half's operation.
-//   others          the workers that the sender completes, except the sender itself: those of this switch for a worker
-//                   (also of a leaf), and for the parent.
+//   others          bits of the workers here, without the sender's and the parent's.
 //   noted           fingerprint of the packet, and in its bit 1 whether the packet has values.
 //   of_envoy        1: the sender is the worker whose packet completed the rack's round.
 //   missing         0: only the sender was missing in the bitmap.
@@ -66,9 +65,9 @@ const step_t STEP_AGAIN   = 8;  // ERROR from the parent, which is submitted aga
 //   update_checksum see bridge_h.
 //   active          lanes of the packet as it came; the reply overwrites the header before the last sums are read.
 #ifdef LEAF
-#define IF_LEAF(fields) fields
+#define IF_LEAF(text) text
 #else
-#define IF_LEAF(fields)
+#define IF_LEAF(text)
 #endif
 #define ARCHITECTURE_METADATA \
     bit<1> from_port; IF_LEAF(bit<1> fresh;) bit<16> margin; step_t step; bit<1> newer; bit<1> live; bit<1> same; \

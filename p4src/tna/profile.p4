@@ -17,7 +17,7 @@
 #define SECOND_PASS         // a stateful ALU returns one word a packet: a second pass reads the other
 #endif
 #else
-#define GUARDED        // a stage lies between bitmap and sums, so a worker's packet counts only once
+#define GUARDED             // a stage lies between bitmap and sums, so a worker's packet counts only once
 #endif
 
 #ifndef SECOND_PASS

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decision: the packet's outcome, from the bits that the slot state returned, and whether the round is complete.
+// For a program that runs only at the root of a tree.
 control Decision(inout metadata_t meta) {
     @hidden action compare() {
         meta.missing = meta.bitmap ^ meta.others;

@@ -17,7 +17,8 @@ struct operation_t {
 }
 
 #ifdef LEAF
-// The worker whose packet completed the rack's round, beside a copy of the bitmap of the workers here, without the parent.
+// The worker whose packet completed the rack's round, beside a copy of the bitmap of the workers here, without the
+// parent.
 struct partial_t {
     bit<32> bitmap;
     bit<32> envoy;
@@ -133,12 +134,168 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    // The other stateful ALU programs, the tables, and what applies them.
+#ifdef LEAF
+    RegisterAction<bit<32>, bit<16>, bit<32>>(bitmaps) complete_bitmap = {
+        void apply(inout bit<32> bitmap, out bit<32> before) {
+            before = 0;
+            if (bitmap == meta.worker_bit) {
+                before = bitmap;
+                bitmap = meta.full_bitmap;
+            }
+        }
+    };
+    RegisterAction<bit<32>, bit<16>, bit<32>>(bitmaps) read_bitmap = {
+        void apply(inout bit<32> bitmap, out bit<32> before) {
+            before = bitmap;
+        }
+    };
+#endif
+
+    RegisterAction<bit<32>, bit<16>, bit<32>>(fingerprints) read_fingerprint = {
+        void apply(inout bit<32> fingerprint, out bit<32> stored) {
+            stored = fingerprint;
+        }
+    };
+
+    @hidden action data() {
+        meta.step = STEP_DATA;
+        meta.newer = advance_seq.execute(meta.half);
+    }
+    @hidden action reset() {
+        meta.step = STEP_RESET;
+        set_seq.execute(meta.half);
+    }
+    @hidden action query() {
+        meta.step = STEP_QUERY;
+        meta.seq = read_seq.execute(meta.half);
+    }
+#ifdef LEAF
+    @hidden action result() { meta.step = STEP_STORE; }
+    @hidden action status() { meta.step = STEP_STATUS; }
+#endif
+    @hidden table seq {
+        key = { hdr.aggregation.op : exact; }
+        actions = { data; reset; query; IF_LEAF(result; status;) @defaultonly NoAction; }
+        const entries = {
+            OP_DATA  : data();
+            OP_RESET : reset();
+            OP_QUERY : query();
+            IF_LEAF(OP_RESULT : result(); OP_STATUS : status();)
+        }
+        const default_action = NoAction;
+        size = 8;
+    }
+
+    @hidden action data_round() { meta.live = advance_round.execute(meta.half); }
+    @hidden action reset_round() { set_round.execute(meta.half); }
+    IF_LEAF(@hidden action check_round() { meta.live = compare_round.execute(meta.half); })
+    @hidden table round {
+        key = { hdr.aggregation.op : exact; }
+        actions = { data_round; reset_round; IF_LEAF(check_round;) @defaultonly NoAction; }
+        const entries = {
+            OP_DATA  : data_round();
+            OP_RESET : reset_round();
+            IF_LEAF(OP_RESULT : check_round(); OP_STATUS : check_round();)
+        }
+        const default_action = NoAction;
+        size = 4;
+    }
+
+    @hidden action data_operation() { meta.same = advance_operation.execute(meta.half); }
+    @hidden action reset_operation() { set_operation.execute(meta.half); }
+    IF_LEAF(@hidden action check_operation() { meta.same = compare_operation.execute(meta.half); })
+    @hidden table operation {
+        key = { hdr.aggregation.op : exact; }
+        actions = { data_operation; reset_operation; IF_LEAF(check_operation;) @defaultonly NoAction; }
+        const entries = {
+            OP_DATA  : data_operation();
+            OP_RESET : reset_operation();
+            IF_LEAF(OP_RESULT : check_operation(); OP_STATUS : check_operation();)
+        }
+        const default_action = NoAction;
+        size = 4;
+    }
+
+    // A packet from the controller has no worker_bit: so a RESET clears the bitmap, and a QUERY reads it.
+    @hidden action start_bitmap() { set_bitmap.execute(meta.half); }
+    @hidden action count_worker() { meta.bitmap = add_to_bitmap.execute(meta.half); }
+#ifdef LEAF
+    @hidden action count_parent() { meta.bitmap = complete_bitmap.execute(meta.half); }
+    @hidden action status_bitmap() { meta.bitmap = read_bitmap.execute(meta.half); }
+#endif
+    @hidden table bitmap {
+        key = {
+            meta.step  : ternary;
+            meta.newer : ternary;
+            meta.live  : ternary;
+            meta.same  : ternary;
+        }
+        actions = { start_bitmap; count_worker; IF_LEAF(count_parent; status_bitmap;) @defaultonly NoAction; }
+        const entries = {
+            (STEP_DATA,  1, _, _) : start_bitmap();
+            (STEP_DATA,  0, 1, 1) : count_worker();
+            (STEP_RESET, _, _, _) : start_bitmap();
+            (STEP_QUERY, _, _, _) : count_worker();
+            IF_LEAF((STEP_STORE, _, 1, 1) : count_parent(); (STEP_STATUS, _, 1, 1) : status_bitmap();)
+        }
+        const default_action = NoAction;
+        size = 8;
+    }
+
 #ifdef LEAF
 #include "leaf_state.p4"
 #else
-#include "root_state.p4"
+    RegisterAction<bit<32>, bit<16>, bit<32>>(fingerprints) set_fingerprint = {
+        void apply(inout bit<32> fingerprint, out bit<32> stored) {
+            stored = 0;
+            fingerprint = hdr.aggregation.fingerprint;
+        }
+    };
+
+    @hidden action start_fingerprint() { set_fingerprint.execute(meta.half); }
+    @hidden action query_fingerprint() { meta.fingerprint = read_fingerprint.execute(meta.half); }
+    @hidden table fingerprint {
+        key = {
+            meta.step  : ternary;
+            meta.newer : ternary;
+        }
+        actions = { start_fingerprint; query_fingerprint; @defaultonly NoAction; }
+        const entries = {
+            (STEP_DATA,  1) : start_fingerprint();
+            (STEP_DATA,  0) : query_fingerprint();
+            (STEP_QUERY, _) : query_fingerprint();
+        }
+        const default_action = NoAction;
+        size = 4;
+    }
 #endif
+
+    @hidden action without_sender() {
+        meta.others = meta.full_bitmap ^ meta.worker_bit;
+        IF_LEAF(meta.noted = hdr.aggregation.fingerprint;)
+    }
+
+    apply {
+        without_sender();
+#ifdef LEAF
+        if (hdr.aggregation.present == 1) {
+            with_values();
+        }
+        if (meta.from_parent == 1) {
+            all_workers();
+        } else if (meta.below == 1) {
+            without_parent();
+        }
+#endif
+        if (hdr.aggregation.isValid() && meta.outcome == OUTCOME_STARTED && meta.own == 1 && meta.margin == 0) {
+            seq.apply();
+            round.apply();
+            operation.apply();
+        }
+        bitmap.apply();
+        fingerprint.apply();
+        IF_LEAF(partial.apply();)
+    }
 }
 
 #ifdef LEAF
