@@ -29,7 +29,8 @@ control Uplink(in headers_t hdr, inout metadata_t meta) {
 //
 // The parent's entry in the table of jobs is that of worker PARENT. The parser looks for it with a RESULT or STATUS. It
 // cannot know whether an ERROR is from the parent or from a worker, and looks for the worker's first. So an ERROR of the
-// parent is submitted again, and then its entry is the parent's.
+// parent is submitted again, and then its entry is the parent's. A packet to another address passes as it is, also if the
+// parent sent it.
 control Verdict(in headers_t hdr, inout metadata_t meta) {
     @hidden action parent() { meta.from_parent = 1; }
     @hidden action forbidden() { meta.outcome = OUTCOME_FORBIDDEN; }
@@ -37,8 +38,8 @@ control Verdict(in headers_t hdr, inout metadata_t meta) {
     @hidden action bad_slot() { meta.outcome = OUTCOME_BAD_SLOT; }
     @hidden action submit_again() { meta.step = STEP_AGAIN; }
 
-#define FROM_PARENT 1, 0, 0, 0
-#define FROM_ANYONE _, _, _, _
+#define FROM_PARENT 1, 1, 0, 0, 0
+#define FROM_ANYONE _, _, _, _, _
 #define STARTED_OR_MISMATCH OUTCOME_STARTED &&& ~OUTCOME_MISMATCH
 #define RESULT_OR_STATUS OP_RESULT &&& OP_RESULT | ~OP_STATUS
 #define BAD_SLOTS(sender) \
@@ -49,6 +50,7 @@ control Verdict(in headers_t hdr, inout metadata_t meta) {
         key = {
             meta.outcome         : ternary;
             hdr.aggregation.op   : ternary;
+            meta.own             : ternary;
             meta.below           : ternary;
             meta.parent_port     : ternary;
             meta.parent_ip       : ternary;
@@ -79,7 +81,8 @@ control Verdict(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// EnvoyName: the worker that the parent's packet names for the workers here (include/uplink.p4).
+// EnvoyName: the worker that the parent's packet names for the workers here (include/uplink.p4). Afterwards the metadata
+// has the parent's port, addresses and number, which the reply needs.
 control EnvoyName(inout headers_t hdr, inout metadata_t meta) {
     @hidden action name(bit<8> worker) { hdr.aggregation.worker = worker; }
     @hidden table envoy {

@@ -14,6 +14,7 @@ from tests.support.dataplane.jobs import Job, Member, Round, values_of
 from tests.support.dataplane.switch import SWITCH, Outputs, Switch
 
 SPINE = Host("02:00:00:00:97:01", "10.97.0.1", 6000)
+OTHER_LEAF = Host("02:5a:00:00:00:02", "10.255.0.2")
 RESETS = 4  # of a job with two slots
 
 
@@ -244,6 +245,16 @@ def test_the_parent_may_send_nothing_else(switch: Switch) -> None:
         one.from_parent(replace(one.answer, op=op, worker=PARENT)).expect()
         assert switch.counts().get("forbidden") == count, op
     assert switch.query(job.pool_base) == before
+
+
+@pytest.mark.parametrize("op", [frames.RESULT, frames.STATUS, frames.ERROR])
+def test_what_the_parent_sends_to_another_leaf_passes_as_it_is(switch: Switch, op: int) -> None:
+    job = leaf_job(switch)
+    one = LeafRound(job)
+    one.complete()
+    switch.forward(OTHER_LEAF.mac, switch.ports[0])
+    frame = frames.frame(SPINE, OTHER_LEAF, replace(one.answer, op=op))
+    switch.exchange((switch.ports[-1], frame)).expect({switch.ports[0]: [frame]})
 
 
 def test_an_error_goes_to_the_root_first(switch: Switch) -> None:
