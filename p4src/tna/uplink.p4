@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uplink: the switch's position in a job's tree, with the same table as include/uplink.p4.
 //
-// It is looked up beside the sender's entry, so it only computes the differences between the parent's port, addresses and
-// number and the packet's. The packet is from the parent if they are 0. `restore` turns them into the parent's.
+// It is looked up beside the sender's entry, so it only computes the differences between the parent's port, addresses
+// and number and the packet's. The packet is from the parent if they are 0. `restore` turns them into the parent's.
 control Uplink(in headers_t hdr, inout metadata_t meta) {
     action uplink(port_t port, mac_t mac, ipv4_t ip, bit<16> udp_port, bit<8> worker) {
         meta.below = 1;
@@ -25,12 +25,13 @@ control Uplink(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Verdict: whether the packet is from the parent, and the outcome of one that may not reach its slot (include/verdict.p4).
+// Verdict: whether the packet is from the parent, and the outcome of one that may not reach its slot
+// (include/verdict.p4).
 //
 // The parent's entry in the table of jobs is that of worker PARENT. The parser looks for it with a RESULT or STATUS. It
-// cannot know whether an ERROR is from the parent or from a worker, and looks for the worker's first. So an ERROR of the
-// parent is submitted again, and then its entry is the parent's. A packet to another address passes as it is, also if the
-// parent sent it.
+// cannot know whether an ERROR is from the parent or from a worker, and looks for the worker's first. So an ERROR of
+// the parent is submitted again, and then its entry is the parent's. A packet to another address passes as it is, also
+// if the parent sent it.
 control Verdict(in headers_t hdr, inout metadata_t meta) {
     @hidden action parent() { meta.from_parent = 1; }
     @hidden action forbidden() { meta.outcome = OUTCOME_FORBIDDEN; }
@@ -81,8 +82,8 @@ control Verdict(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// EnvoyName: the worker that the parent's packet names for the workers here (include/uplink.p4). Afterwards the metadata
-// has the parent's port, addresses and number, which the reply needs.
+// EnvoyName: the worker that the parent's packet names for the workers here (include/uplink.p4). Afterwards the
+// metadata has the parent's port, addresses and number, which the reply needs.
 control EnvoyName(inout headers_t hdr, inout metadata_t meta) {
     @hidden action name(bit<8> worker) { hdr.aggregation.worker = worker; }
     @hidden table envoy {
