@@ -96,7 +96,8 @@ def heartbeats() -> None:
             while True:
                 yield pb.ClientMessage(report=pb.Report(operations=1, awaited=range(8)))
                 yield pb.ClientMessage(unanswered=pb.Unanswered(half=1))
-                done["let_in"] += 2
+                yield pb.ClientMessage(rounds=pb.Rounds(number=1, rounds=range(4096)))
+                done["let_in"] += 3
 
         for _ in stub.Session(talk(), metadata=METADATA):
             pass

@@ -491,6 +491,56 @@ def test_only_the_first_rounds_of_a_rank_count() -> None:
     assert list(resumes(harness, harness.sessions[0])[0].rounds) == [4, 4]
 
 
+ROUNDS = st.lists(st.one_of(st.integers(2, 7), st.integers(0, 2**32 - 1)), max_size=4)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["own", "other", "none", "honest"]), ROUNDS), max_size=12), st.integers(1, 2))
+def test_a_hostile_rank_harms_no_other_job(said: list[tuple[str, list[int]]], threads: int) -> None:
+    """It tells rounds of any takeover, false ones, too many, and again and again, in between those of honest ranks."""
+    harness = FailoverHarness(threads=threads, pool=12)
+    job, hostile = harness.job, harness.sessions[1]
+    others = [harness.join(rank, RANKS, "other", slots=3, moves=True) for rank in range(RANKS)]
+    for session in others:
+        for switch in range(SWITCHES):
+            harness.hear(session, switch, port=5 + switch)
+    harness.installed()
+    [other] = [one for one in harness.jobs if one.name == "other"]
+    harness.kill(1)
+    harness.ask(others[0], 2)
+    found = {}
+    for kept, takeover in harness.keeps:
+        harness.jobs.stored(kept, takeover)
+        found[kept.name] = takeover
+    own, theirs = found["job"], found["other"]
+    numbers = {"own": own.number, "other": theirs.number, "none": 7}
+    honest = [(harness.sessions[0], pb.Rounds(number=own.number, rounds=[4, 5]))]
+    honest += [(session, pb.Rounds(number=theirs.number, rounds=[5 + rank])) for rank, session in enumerate(others)]
+    for what, rounds in [*said, *[("honest", [])] * len(honest)]:
+        if what != "honest":
+            harness.jobs.rounds(hostile, pb.Rounds(number=numbers[what], rounds=rounds))
+        elif honest:
+            harness.jobs.rounds(*honest.pop())
+        harness.carry_out()
+    harness.tick()
+    assert other.state is State.READY
+    assert theirs.stage is TakeoverStage.INSTALLING
+    [placement] = theirs.placements.values()
+    assert placement.rounds == (5,)
+    if job.over:
+        assert harness.last(harness.sessions[0]).reason == pb.SWITCH_LOST
+    elif own.stage is TakeoverStage.INSTALLING:
+        told = [seq for _, one in sorted(own.placements.items()) for seq in one.rounds]
+        assert all((seq - true) % 2**32 in (0, 2**32 - 1) for seq, true in zip(told, [4, 5], strict=True))
+        assert all(len(one.rounds) <= one.slots.count for one in own.placements.values())
+    else:
+        harness.tick(ROUNDS_TIMEOUT + 1)
+        assert harness.last(harness.sessions[0]).rank == 1
+    assert [taken for taken, _ in harness.takeovers].count(other) == 1
+    harness.jobs.taken_over(other, theirs, "", harness.now)
+    harness.carry_out()
+    assert all([list(one.rounds) for one in resumes(harness, session)] == [[5]] for session in others)
+
+
 def test_a_rank_on_a_new_stream_gets_the_message_that_it_may_lack() -> None:
     harness = FailoverHarness()
     harness.kill(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -18,11 +19,12 @@ from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.fabric import rollout as rollout_module
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.fabric.rollout import NEXT, Rollout, Stage
-from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.job import Job, Takeover
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.service import streams
 from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.switches.aggregator import Layout, Placement, SwitchError
+from p4reduce_controller.switches.pools import SlotRange
 from p4reduce_controller.switches.site import Site
 from p4reduce_controller.switches.trees import Trees
 from tests.support.controller.fake_switch import FakeSwitch
@@ -73,6 +75,10 @@ def test_a_switch_that_is_away_holds_up_no_end_of_the_controller(running: Runnin
 
 async def _never(*_: object) -> None:
     await asyncio.Event().wait()
+
+
+async def _done(*_: object) -> None:
+    pass
 
 
 @pytest.mark.parametrize(("what", "doing"), [("install", "installing it"), ("reset", "resetting its slots")])
@@ -271,6 +277,28 @@ def test_a_stage_that_cannot_follow_is_refused(before: Stage, after: Stage) -> N
     rollout = Rollout(job, [], Running.__new__(Running), asyncio.Event(), before)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match=f"'job' is {before.value}, and cannot become {after.value}"):
         rollout._enter(after)
+
+
+@pytest.mark.parametrize("what", ["installing it", "resetting its slots"])
+async def test_a_takeover_does_not_wait_as_long_as_a_rank_would_to_join(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(rollout_module, "STEP_TIMEOUT", 0.1)
+    switch = FakeSwitch(slots=1)
+    site = Site(Layout(4, 64, 1), (switch.address,), Trees(["a switch"]))
+    job = Job("job", 1, 1, 1, 1, {}, 2, 5.0, 0.0, 0.0, 0, site, timeout=1e6)
+    monkeypatch.setattr(switch, "install", _never if what == "installing it" else _done)
+    monkeypatch.setattr(switch, "reset", _never)
+    placement = Placement(2, 1, SlotRange(0, 1), 0, ())
+    progress: asyncio.Queue[str] = asyncio.Queue()
+    takeover = Takeover(0, 1, ((2, 1),), 7, {0: placement}, "it is dead", 0.0)
+    told: Any = SimpleNamespace(taken_over=lambda _, __, problem: progress.put_nowait(problem))
+    rollout = Rollout(job, {0: switch}, told, asyncio.Event(), Stage.INSTALLED)
+    rollout.take_over(takeover)
+    task = asyncio.create_task(rollout.run())
+    problem = await asyncio.wait_for(progress.get(), 60)
+    assert f"has not finished {what} within" in problem
+    task.cancel()
 
 
 def test_a_bug_ends_the_service_and_is_not_lost(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:

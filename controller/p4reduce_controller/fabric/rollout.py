@@ -172,11 +172,11 @@ class Rollout:
             self._enter(Stage.INSTALLED)
             self.progress.installed(self.job)
 
-    async def _install_on(self, switch: Aggregator, placement: Placement, wait: float = CONNECT_WAIT) -> str:
-        """Install on one switch, and return what went wrong, or "". `wait`: seconds for a switch that is away."""
+    async def _install_on(self, switch: Aggregator, placement: Placement, *, now: bool = False) -> str:
+        """Install on one switch, and return what went wrong, or "". `now`: as in `_put_on`."""
         try:
             with self.traces.step(self.job, "switch", switch=switch.target):
-                await self._put_on(switch, placement, wait)
+                await self._put_on(switch, placement, now=now)
         except SwitchError as error:
             return str(error)
         except Exception as error:  # otherwise its ranks would wait for it
@@ -184,16 +184,20 @@ class Rollout:
             return f"the switch at {switch.target} cannot be set up for the job: {type(error).__name__}: {error}"
         return ""
 
-    async def _put_on(self, switch: Aggregator, placement: Placement, wait: float = CONNECT_WAIT) -> None:
-        """Write the job's entries and reset its slots. If the job ends meanwhile, the later steps are left out."""
+    async def _put_on(self, switch: Aggregator, placement: Placement, *, now: bool = False) -> None:
+        """Write the job's entries and reset its slots. If the job ends meanwhile, the later steps are left out.
+
+        `now`: ranks pause until this is done, so it may not take as long as their timeouts.
+        """
+        wait, timeout = (TAKEOVER_WAIT, 0.0) if now else (CONNECT_WAIT, self.job.timeout)
         with contextlib.suppress(asyncio.TimeoutError):
             await with_timeout(first_of(switch.wait_connected(), self._ending.wait()), wait)
         if not self.ending:
-            await _run_step(switch, "installing it", switch.install(placement), max(STEP_TIMEOUT, self.job.timeout))
+            await _run_step(switch, "installing it", switch.install(placement), max(STEP_TIMEOUT, timeout))
         if not self.ending:  # resets of jobs queue up: at most all slots of the switch
-            limit = max(STEP_TIMEOUT, self.job.timeout) + time_for(switch.layout.slots)
+            limit = max(STEP_TIMEOUT, timeout) + time_for(switch.layout.slots)
             with self.traces.step(self.job, "reset"):
-                await _run_step(switch, "resetting its slots", switch.reset(placement, self.job.timeout), limit)
+                await _run_step(switch, "resetting its slots", switch.reset(placement, timeout), limit)
 
     # Moves to other slots.
 
@@ -225,7 +229,7 @@ class Rollout:
 
     async def _take_over(self, takeover: Takeover) -> None:
         each = self._each(takeover.placements)
-        problems = await asyncio.gather(*[self._install_on(*one, TAKEOVER_WAIT) for one in each])
+        problems = await asyncio.gather(*[self._install_on(*one, now=True) for one in each])
         if not self.ending:
             self.progress.taken_over(self.job, takeover, "; ".join(filter(None, problems)))
 
