@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches of a running job are killed at random moments, or an uplink is cut, until one aggregator is left.
+"""Switches of a running job are killed at random moments, or an uplink is cut, until one aggregator or a spare is left.
 
 The job's ranks add without a pause, and check every sum bit for bit. The figures are the times for which they paused:
 the longest gap between two results of a rank. Each job has several aggregators, or the trees of several spines, and
-its ranks have one to four threads. When all but one are lost, the job ends, the switches are started again, and the
-next job begins.
+its ranks have one to four threads. When all but one are lost, or all but the spare, the job ends, the switches are
+started again, and the next job begins.
 """
 
 from __future__ import annotations
@@ -56,8 +56,13 @@ def cut(stack: Stack, leaf: int, port: int, rate: int) -> None:
     subprocess.run(arguments, check=True, capture_output=True, timeout=LIMIT_S)
 
 
-def lose_all_but_one(stack: Stack, choose: random.Random, spines: int, name: str, console: Console) -> list[Lost]:
-    """Run a job, and lose its aggregators one after the other. Raises AssertionError if the job does not go on well."""
+def lose_all_but_one(
+    stack: Stack, choose: random.Random, spines: int, spare: int | None, name: str, console: Console
+) -> list[Lost]:
+    """Run a job, and lose its aggregators one after the other. Raises AssertionError if the job does not go on well.
+
+    spare: the index of the spare, which is the one that is left.
+    """
     count = spines or len(stack.switches)
     found, cuts = [], []
     at = stack.names[spines:] if spines else ()
@@ -65,7 +70,8 @@ def lose_all_but_one(stack: Stack, choose: random.Random, spines: int, name: str
     console.print(f"{name}: {options['threads']} threads a rank")
     with stack.ranks(CALLS, job=name, world_size=4, repeat=True, timeout=LIMIT_S, **options) as ranks:
         go_on(ranks)
-        order = choose.sample(range(count), count - 1)
+        order = choose.sample(range(count), count)
+        order.remove(order[0] if spare is None else spare)
         together = choose.random() < 0.3
         for number, index in enumerate(order):
             ranks.work(choose.uniform(0, 0.5))
@@ -104,21 +110,27 @@ def lose_all_but_one(stack: Stack, choose: random.Random, spines: int, name: str
 
 def main(
     losses: Annotated[int, typer.Option(min=1, help="How many switches or uplinks to lose, at least.")] = 20,
-    aggregators: Annotated[int, typer.Option(min=2, help="Aggregators, or spines above two leaves, of a job.")] = 3,
+    aggregators: Annotated[
+        int, typer.Option(min=1, help="Aggregators, or spines above two leaves, of a job; without a spare, at least 2.")
+    ] = 3,
+    with_spare: Annotated[bool, typer.Option("--spare", help="Add a spare, and lose all aggregators.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of what is lost, and when.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Kill switches of running jobs at random moments, and print how long the ranks paused."""
     console, choose = Console(stderr=as_json), random.Random(seed)
     found: list[Lost] = []
+    if aggregators < 2 and not with_spare:
+        raise typer.BadParameter(f"{aggregators}: accepted are 2 or more without --spare", param_hint="--aggregators")
     with command():
         while len(found) < losses:
-            spines = aggregators if choose.random() < 0.5 else 0
-            shape = {"leaves": 2, "spines": spines} if spines else {"aggregators": aggregators}
-            with over_udp(target="native", **shape) as stack:
+            count, spare = aggregators + with_spare, aggregators if with_spare else None
+            spines = count if choose.random() < 0.5 else 0
+            shape = {"leaves": 2, "spines": spines} if spines else {"aggregators": count}
+            with over_udp(target="native", spare=spare, **shape) as stack:
                 for number in range(3):
                     if len(found) < losses:
-                        found += lose_all_but_one(stack, choose, spines, f"job {number}", console)
+                        found += lose_all_but_one(stack, choose, spines, spare, f"job {number}", console)
         pauses = sorted(one.pause_s for one in found)
         if as_json:
             print(json.dumps({"seed": seed, "losses": [asdict(one) for one in found]}))

@@ -395,7 +395,7 @@ def test_what_is_not_accepted_is_named(changes: dict[str, object], text: str) ->
 @pytest.mark.parametrize(
     ("switches", "text"),
     [
-        ([{"switch": "b:1", "wrong": 1}], "switches: unknown wrong; known are name, uplink, address"),
+        ([{"switch": "b:1", "wrong": 1}], "switches: unknown wrong; known are name, uplink, spare, address"),
         ([{"name": "b"}], "lacks switch"),
         ([{"switch": "b:1", "uplink": 3}], "uplink = 3: accepted is as"),
         ([{"switch": "b:1"}, {"switch": "b:1"}], "switches b:1, b:1: give each switch a name of its own"),

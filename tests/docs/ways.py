@@ -102,6 +102,7 @@ RULES: list[tuple[str, str, Way]] = [
     ),
     ("docs/running.md", "--mtu 9000", Shell(before=SWITCH)),
     ("docs/running.md", "--uplink 127", Shell(addresses=["10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.1.5", "10.0.2.5"])),
+    ("docs/running.md", "--spare", Shell(addresses=["10.0.0.5", "10.0.0.6"])),
     ("docs/running.md", "10.0.0.6:31314", Shell(addresses=["10.0.0.5", "10.0.0.6"])),
     (
         "docs/running.md",

@@ -16,6 +16,8 @@ from tests.support.waiting import wait_until
 
 TWO: dict[str, Any] = {"target": "native", "aggregators": 2}
 CLOS: dict[str, Any] = {"target": "native", "leaves": 2, "spines": 2}
+SPARE: dict[str, Any] = {**TWO, "spare": 1}
+SPARE_SPINE: dict[str, Any] = {**CLOS, "spare": 1}
 
 
 def trouble(stack: Stack) -> str:
@@ -23,16 +25,21 @@ def trouble(stack: Stack) -> str:
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize(("shape", "killed"), [(TWO, 1), (TWO, 0), (CLOS, 1), (CLOS, 0)])
+@pytest.mark.parametrize(
+    ("shape", "killed"), [(TWO, 1), (TWO, 0), (CLOS, 1), (CLOS, 0), (SPARE, 0), (SPARE_SPINE, 0), (SPARE, 1)]
+)
 def test_a_job_lives_when_a_switch_is_killed(shape: dict[str, Any], killed: int) -> None:
     """The killed switch is an aggregator, or the spine of a tree. Later it comes back, without the job."""
     with over_udp(**shape) as stack:
         at = stack.names[shape.get("spines", len(stack.names)) :]
         with stack.ranks(REPEATED, job="job", world_size=4, repeat=True, timeout=60, at=at) as ranks:
             go_on(ranks)
+            if "spare" in shape:
+                assert slots_at(stack, shape["spare"]) == 0
             stack.switches[killed].process.kill()
             go_on(ranks)
-            wait_until(lambda: "went on at" in trouble(stack), "the slots to be elsewhere")
+            if killed != shape.get("spare"):
+                wait_until(lambda: "went on at" in trouble(stack), "the slots to be elsewhere")
             stack.restart_switch(killed)
             wait_until(lambda: all(one["connected"] for one in stack.status()["switches"]), "the switch to be back")
             go_on(ranks)
@@ -46,6 +53,8 @@ def test_a_job_lives_when_a_switch_is_killed(shape: dict[str, Any], killed: int)
         pytest.param(TWO, 1, 4, marks=pytest.mark.slow),
         (CLOS, 1, 3),
         pytest.param(CLOS, 0, 2, marks=pytest.mark.slow),
+        (SPARE, 0, 2),
+        pytest.param(SPARE_SPINE, 0, 3, marks=pytest.mark.slow),
     ],
 )
 def test_a_job_of_several_threads_lives_when_a_switch_is_killed(
@@ -62,6 +71,35 @@ def test_a_job_of_several_threads_lives_when_a_switch_is_killed(
             stack.restart_switch(killed)
             wait_until(lambda: all(one["connected"] for one in stack.status()["switches"]), "the switch to be back")
             go_on(ranks)
+        wait_until(lambda: slots_used(stack) == 0, "all slots to be free")
+
+
+def slots_at(stack: Stack, switch: int) -> int:
+    return int(stack.status()["switches"][switch]["slots_used"])
+
+
+def test_new_jobs_use_the_spare_only_while_no_other_switch_can_be_used() -> None:
+    """A job that began at the spare, or went on there, stays."""
+    with over_udp(**SPARE) as stack:
+        with stack.ranks(REPEATED, job="job", world_size=2, repeat=True, timeout=60) as ranks:
+            go_on(ranks)
+            stack.switches[0].process.kill()
+            go_on(ranks)
+            wait_until(lambda: "went on at" in trouble(stack), "the slots to be elsewhere")
+            assert f"went on at {stack.names[1]}" in trouble(stack)
+            before = slots_at(stack, 1)
+            with stack.ranks(REPEATED, job="second", world_size=2, repeat=True, timeout=60) as second:
+                go_on(second)
+                assert f"it began at {stack.names[1]}, which is a spare" in job(stack, "second")["in_trouble"]
+                assert f"the switch {stack.names[0]} cannot be used" in job(stack, "second")["left_out"][0]
+                assert slots_at(stack, 1) > before
+                stack.restart_switch(0)
+                wait_until(lambda: stack.status()["switches"][0]["state"] == "Ready", "the switch to be back")
+                taken = slots_at(stack, 1)
+                with stack.ranks(REPEATED, job="third", world_size=2, repeat=True, timeout=60) as third:
+                    go_on(ranks, second, third)
+                    assert slots_at(stack, 1) == taken
+                    assert job(stack, "third")["in_trouble"] == []
         wait_until(lambda: slots_used(stack) == 0, "all slots to be free")
 
 

@@ -25,7 +25,7 @@ from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.protocol.aggregators import from_aggregator, slots_of
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.numbers import reference_allreduce
-from p4reduce.transport import SharedTransport, Switch, open_transports
+from p4reduce.transport import SharedTransport, StripedTransport, Switch, open_transports
 from tests.support.hostlib.engines import MORE, shared
 from tests.support.hostlib.operations import end_of
 from tests.support.hostlib.udp_switch import Receiver, members
@@ -85,8 +85,11 @@ class Aggregators(Receiver):
             sock.sendto(bytes([0x10 | Op.RESULT]) + payload[1:], sender)
 
 
-def start(kind: str, aggregators: Aggregators, membership: Membership, jobs: Jobs = ()) -> Engine:
+def start(kind: str, aggregators: Aggregators, membership: Membership, jobs: Jobs = (), spares: int = 0) -> Engine:
     transport = open_transports("udp", aggregators.endpoints, jobs=jobs)
+    if spares:
+        assert isinstance(transport, StripedTransport)
+        transport = transport.keep(range(len(aggregators.endpoints)), spares)
     if kind == "c":
         return NativeEngine(transport, membership, switch="nowhere")
     return PythonEngine(transport, Worker(membership), switch="nowhere")
@@ -300,6 +303,36 @@ def jobs_of(payloads: set[bytes]) -> set[int]:
 def slots_in(payloads: set[bytes], job: int) -> set[int]:
     """Return the slots of a job that have packets."""
     return {int.from_bytes(one[8:10], "big") >> 1 for one in payloads if int.from_bytes(one[4:6], "big") == job}
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("count", [1, 2])
+def test_slots_go_on_at_a_spare(kind: str, count: int) -> None:
+    """The spare gets no packets before, and then all packets that the aggregators would get."""
+    jobs = [9 << 16 | 7, 10 << 16 | 8][:count]
+    with contextlib.closing(Aggregators(count + 1)) as aggregators:
+        engine = start(kind, aggregators, members(1, slots=SLOTS)[0], spares=1)
+        try:
+            assert engine.suspend(count) is None
+            for dead in ([], list(range(count))):
+                aggregators.deaf |= {*dead}
+                values = tensor()
+                expected = reference_allreduce([values])
+                with ThreadPoolExecutor(1) as pool:
+                    end = pool.submit(end_of, engine, Operation(values), timeout=30)
+                    for lost in dead:
+                        wait_until(partial(aggregators.came.__getitem__, lost), "packets to the lost aggregator")
+                        rounds = engine.suspend(lost)
+                        assert rounds is not None
+                        assert len(rounds) == SLOTS // count
+                        engine.move(lost, count, [jobs[lost]], rounds)
+                    assert end.result() is None
+                np.testing.assert_array_equal(values.view(np.int32), expected.view(np.int32))
+                assert bool(aggregators.came[count]) == bool(dead)
+                before, aggregators.came = aggregators.came, [set() for _ in aggregators.came]
+            assert {int.from_bytes(payload[4:8], "big") for payload in before[count]} == {*jobs}
+        finally:
+            engine.close(P4ReduceError("closed by the test"))
 
 
 @pytest.mark.parametrize("kind", ENGINES)

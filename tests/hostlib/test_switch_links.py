@@ -17,7 +17,7 @@ from p4reduce.control.jobs_pb2 import Assigned, Endpoint, Ready
 from p4reduce.fastpath.engine import packed
 from p4reduce.join.joining import membership
 from p4reduce.join.switch_links import SwitchLinks
-from p4reduce.transport import Switch, TransportError
+from p4reduce.transport import StripedTransport, Switch, TransportError
 from p4reduce.transport.base import LEAST_MTU, check_mtu, explain_refusal
 from tests.support.own_network import Namespace, ip
 
@@ -98,6 +98,17 @@ def test_each_thread_has_a_number_at_each_aggregator(switches: list[socket.socke
         links.say_hello()
         for index in kept or range(3):
             assert {JOBS.unpack_from(switches[index].recv(2000), 4)[0] for _ in range(2)} == set(jobs[index])
+
+
+def test_spares_are_the_last_links_of_each_thread(switches: list[socket.socket]) -> None:
+    reply = assigned(*(one.getsockname()[1] for one in switches))
+    reply.more_jobs.append(4 << 16 | 9)
+    with closing(opened(reply)) as links:
+        links.keep([2, 5], [0, 3])
+        for part, at in zip(links.transport.parts, links.switches, strict=True):  # type: ignore[union-attr]
+            assert isinstance(part, StripedTransport)
+            assert (part.aggregators, part.spares) == (1, 1)
+            assert [one.udp_port for one in at] == [switches[index].getsockname()[1] for index in (2, 0)]
 
 
 @pytest.mark.root

@@ -209,6 +209,30 @@ def test_one_that_cannot_be_reached_closes_the_others(switches: list[socket.sock
         open_transports("udp", [*endpoints(switches), Switch("255.255.255.255", 1)])
 
 
+def test_a_spare_has_the_slots_of_a_lost_aggregator_and_no_others(switches: list[socket.socket]) -> None:
+    parts: list[Transport] = [UdpTransport(endpoint) for endpoint in endpoints(switches)]
+    transport = StripedTransport(parts, endpoints(switches)).keep([0, 2], spares=1)
+    assert isinstance(transport, StripedTransport)
+    assert transport.aggregators == 1
+    transport.send([packet(0, Op.HELLO), packet(0), packet(4)])
+    sender = switches[2].recvfrom(2048)[1]
+    assert [switches[0].recv(2048) for _ in range(3)] == [packet(0, Op.HELLO), packet(0), packet(4)]
+    switches[2].sendto(packet(2), sender)  # not one of its slots
+    switches[2].sendto(packet(0, Op.HELLO), sender)
+    assert receive(transport, 1) == [packet(2, Op.HELLO)]
+    own, other = 3 << 16 | 4, 9 << 16 | 1
+    for aggregator, via in ((1, 0), (0, 2), (0, 0)):
+        with pytest.raises(ValueError, match=f"there are no aggregators {aggregator} and {via}"):
+            transport.redirect(aggregator, via, other, own)
+    transport.redirect(0, 1, other, own)
+    transport.send([packet(4)])
+    moved = packet(4)[:4] + other.to_bytes(4, "big") + packet(4)[8:]
+    assert switches[2].recv(2048) == moved
+    switches[2].sendto(moved, sender)
+    assert receive(transport, 1) == [packet(4)]
+    transport.close()
+
+
 def test_those_that_are_not_the_ranks_own_are_given_up(switches: list[socket.socket], transport: Transport) -> None:
     assert isinstance(transport, StripedTransport)
     parts = transport.parts

@@ -139,6 +139,9 @@ def add_switch(
     uplink: Annotated[
         list[str], typer.Option(help="PORT=NAME: the port that leads to a parent, and the parent's name; repeatable.")
     ] = [],  # noqa: B006 - typer copies it
+    spare: Annotated[
+        bool, typer.Option("--spare", help="New jobs use it only while no other switch can be used.")
+    ] = False,
     *,
     access: Access,
 ) -> None:
@@ -149,6 +152,8 @@ def add_switch(
     given: dict[str, Any] = {"name": name, "switch": switch, "address": address, "mac": mac}
     table = {**(_table_in(file) if file is not None else {}), **{key: text for key, text in given.items() if text}}
     try:
+        if spare:
+            table["spare"] = True
         if ports:
             table["ports"] = parse_ports(ports)
         if uplink:

@@ -319,7 +319,7 @@ def _range(pool: pb.Pool) -> str:
 
 
 def _state(one: pb.Switch) -> str:
-    return ": ".join(filter(None, [one.state, one.problem]))
+    return ": ".join(filter(None, [f"{one.state}, spare" if one.spare else one.state, one.problem]))
 
 
 def _aggregator(one: pb.Switch) -> str:

@@ -34,7 +34,8 @@ def as_reported(switch: pb.Switch) -> Finding:
         elif NOT_PRIMARY in switch.problem:
             advice = "end the other controller, or start this one with --take-over"
         return Finding(subject, "problem", f"{switch.state}: {switch.problem}", advice)
-    return Finding(subject, "ok", f"{switch.state}, {switch.slots_used} of {switch.slots} slots in use")
+    spare = ", a spare" if switch.spare else ""
+    return Finding(subject, "ok", f"{switch.state}{spare}, {switch.slots_used} of {switch.slots} slots in use")
 
 
 def p4runtime(address: str, name: str, device_id: int, cookie: int | None, tls: TlsFiles | None) -> Iterator[Finding]:

@@ -19,15 +19,16 @@ from p4reduce_controller.settings.texts import as_uplinks
 
 log = logging.getLogger(__name__)
 
-_OF_SWITCHES = {"switches", "uplink"} | {key for key, one in SCHEMA.items() if one.spec.scope == "switch"}
+_OF_SWITCHES = {"switches", "uplink", "spare"} | {key for key, one in SCHEMA.items() if one.spec.scope == "switch"}
 
 
 def specs_of(settings: Settings) -> list[SwitchConfig]:
     """Return the configurations of all switches in the settings. Raises SettingsError."""
-    uplinks, configs = settings.uplinks(), settings.switch_configs()
+    uplinks, spares, configs = settings.uplinks(), settings.spares(), settings.switch_configs()
     settings.switch_tls()
     return [
-        replace(config, name=name, uplinks=ups) for config, (name, ups) in zip(configs, uplinks.items(), strict=True)
+        replace(config, name=name, uplinks=ups, spare=name in spares)
+        for config, (name, ups) in zip(configs, uplinks.items(), strict=True)
     ]
 
 
@@ -44,7 +45,7 @@ def spec_of(text: str, common: Settings) -> SwitchConfig:
         raise SettingsError("the switch's settings: must be an object like an entry of [[switches]]")
     uplink = one.pop("uplink", None)
     of_one: dict[str, Any] = {key: SCHEMA[key].default for key in SCHEMA if SCHEMA[key].spec.scope == "switch"}
-    [spec] = specs_of(replace(common, **of_one, uplink=[], switches=[one]))
+    [spec] = specs_of(replace(common, **of_one, uplink=[], spare=[], switches=[one]))
     return spec if uplink is None else replace(spec, uplinks=as_uplinks(uplink))
 
 
@@ -179,6 +180,8 @@ def written(config: SwitchConfig) -> dict[str, Any]:
     }
     if uplinks := [{"port": port, "to": to} for port, to in config.uplinks]:
         one["uplink"] = uplinks[0] if len(uplinks) == 1 else uplinks
+    if config.spare:
+        one["spare"] = True
     return one
 
 

@@ -62,6 +62,7 @@ class Inventory(Switches):
                     switch.address,
                     name=names[number],
                     uplinks=tuple((port, names[parent]) for parent, port in self.uplinks(number).items()),
+                    spare=not self.site.trees.spares.isdisjoint(self.site.nodes_of(number)),
                 )
             )
             for number, switch in self.switches.items()
@@ -185,6 +186,6 @@ class Inventory(Switches):
             raise SettingsError("no switch would be left, and jobs need one")
         order = sorted(every)
         uplinks = {every[number].name: [up for up in every[number].uplinks if up[1] in names] for number in order}
-        trees, switches = checked_trees(uplinks)
+        trees, switches = checked_trees(uplinks, {one.name for one in every.values() if one.spare})
         numbers = tuple(order[switch] for switch in switches)
         return Site(self.site.layout, tuple(every[number].address for number in numbers), trees, numbers=numbers)

@@ -40,7 +40,7 @@ def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
     if len(join.host) > LONGEST_HOST:
         return f"the name of its host has {len(join.host)} characters: must be at most {LONGEST_HOST}"
     if join.slots > site.capacity:
-        trees = len(site.trees.roots)
+        trees = site.stripes
         have = "the switch has" if trees == 1 else f"the {trees} switches have"
         return f"slots={join.slots}, and {have} {site.capacity}"
     if site.repeats > 1 and not join.numbers:

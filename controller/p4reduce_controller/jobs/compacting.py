@@ -80,7 +80,7 @@ def least(job: Job) -> int:
     used = job.used_slots
     if used is None:
         return job.slots
-    needed = max(1 << max(0, used - 1).bit_length(), len(job.site.trees.roots), MIN_SLOTS)
+    needed = max(1 << max(0, used - 1).bit_length(), job.site.stripes, MIN_SLOTS)
     return needed if 2 * needed <= job.slots else job.slots
 
 

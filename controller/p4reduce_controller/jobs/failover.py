@@ -9,6 +9,8 @@
 | INSTALLING | the switches have the entries, and their halves are reset | DONE: ranks are told to go on there |
 | INSTALLING | a switch has failed | a takeover by another tree begins; without one, the job ends |
 
+A tree without slots, which is a spare, takes over only if no other tree can.
+
 A tree is lost if a rank gets no answer from it, and the controller cannot reach a switch of it, or knows that a link of
 it is down. It is also lost if a switch of it comes back without the job's entries.
 
@@ -206,7 +208,7 @@ class Failover:
         if job.state is not State.READY or job.in_memory:
             return ""
         found = [one.why for one in job.takeovers if one.under_way or one.late]
-        return "; ".join(found or filter(None, (self._trouble(job, tree) for tree in range(job.trees))))
+        return "; ".join(found or filter(None, (self._trouble(job, tree) for tree in range(job.site.stripes))))
 
     # Steps.
 
@@ -221,10 +223,10 @@ class Failover:
             and all(job.members[rank].moves for rank in job.workers)
         )
 
-    def _trouble(self, job: Job, tree: int) -> str:
-        """Return why the tree that has these slots of the job is lost, or ""."""
+    def _trouble(self, job: Job, tree: int, *, new: bool = False) -> str:
+        """Return why the tree that has these slots of the job is lost, or "". `new`: it has none of its slots yet."""
         nodes = sorted({*job.placements_of(tree)} & {*range(job.site.nodes)})
-        found = self._switches.unavailable(job.site, nodes)
+        found = self._switches.unavailable(job.site, nodes, new=new)
         links = [at for at in nodes if at in job.site.trees.uplinks]
         return "; ".join(found or [str(why) for at in links if (why := self._switches.uplink_trouble(job.site, at))])
 
@@ -236,10 +238,13 @@ class Failover:
         before = job.takeover_of(tree)
         if before is not None and before.under_way:
             return True
-        others = [other for other in range(job.trees) if other not in job.lost_trees | {tree}]
+        others = [other for other in range(job.trees) if job.placements_of(other)]  # not if it is gone
+        others = [other for other in others if other not in job.lost_trees | {tree}]
         failed = {one.via for one in job.takeovers if one.tree == tree and one.stage is TakeoverStage.FAILED}
-        others = [other for other in others if other not in failed and not self._trouble(job, other)]
-        others.sort(key=lambda other: sum(one.via == other for one in job.takeovers))
+        spare_trees = job.site.trees.spare_trees
+        others = [other for other in others if not self._trouble(job, other, new=other in spare_trees)]
+        others = [other for other in others if other not in failed]
+        others.sort(key=lambda other: (other in spare_trees, sum(one.via == other for one in job.takeovers)))
         problem = "no other tree of switches can have them"
         for via in others:
             try:
@@ -278,7 +283,7 @@ class Failover:
 def _slots_at(job: Job, tree: int) -> list[int]:
     """Return how many of the job's slots are at that tree, for each thread."""
     each = [slots_of(thread, job.slots, job.threads) for thread in range(job.threads)]
-    return [len(range(tree, count, job.trees)) for count in each]
+    return [len(range(tree, count, job.site.stripes)) for count in each]
 
 
 def _workers(job: Job) -> list[Member]:

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.errors import list_ranks
 from p4reduce.protocol.constants import NOBODY
 from p4reduce.transport.base import mtu_advice
 from p4reduce_controller.jobs.effects import Answer
 from p4reduce_controller.jobs.job import Job, Member, State
 from p4reduce_controller.jobs.lifecycle import Lifecycle
-from p4reduce_controller.jobs.placement import on_the_way, placements_of
+from p4reduce_controller.jobs.placement import on_the_way, place, spares_on_the_way
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.jobs.tenancy import Tenancy
@@ -22,6 +23,8 @@ from p4reduce_controller.switches.trees import Misplaced
 # Every second HELLO of a rank is full, as long as the job's longest packets; the others are short (docs/protocol.md,
 # section 6). If so many short ones have arrived and no full one, loss by chance does not explain it.
 SHORT_HELLOS = 20
+
+SPARE_WAIT = 2.0  # seconds for which a job whose ranks have been heard by all other switches waits for its spares
 
 
 class Gathering:
@@ -127,15 +130,20 @@ class Gathering:
     def proceed(self, job: Job) -> None:
         """Install the job if all of its ranks have been heard and there is room."""
         if job.unheard:
+            self._give_up_spares(job)
+        if job.unheard:
             return
         site = self._registry.site_with_threads(job)
         job.freeze_roles()
         try:
             indices = on_the_way(site, job)
-            needed = {site_index % site.nodes for site_index in indices}
+            spares, misplaced = spares_on_the_way(site, job)
+            needed = {site_index % site.nodes for site_index in (*indices, *spares)}
             if len(job.site.trees.roots) > 1 and self._switches.briefly_unavailable(job.site, needed):
                 return  # in a moment, the switch is back, or its trees are left out
             whys = self._switches.unusable_trees(job, needed)
+            if whys.keys() | job.site.trees.spare_trees != set(range(len(job.site.trees.roots))):
+                whys |= {tree % len(job.site.trees.roots): why for tree, why in misplaced.items()}
             if whys and len(whys) == len(job.site.trees.roots):
                 raise Misplaced("; ".join(dict.fromkeys(whys.values())))
             if whys:
@@ -144,7 +152,7 @@ class Gathering:
                 indices = on_the_way(site, job)
             self._registry.take_slots(job, indices, self._tenancy.reserved_for_others(job.tenant, self._registry.held))
             job.children = self._switches.children_at(job.site)
-            job.placements = placements_of(site, job, job.children, self._registry.hosts)
+            place(site, job, job.children, self._registry.hosts)
         except PoolFull as error:
             now = self._lifecycle.now
             if (self._registry.moving or self._registry.freeing(now)) and now < job.deadline:
@@ -155,6 +163,25 @@ class Gathering:
             self._lifecycle.end(job, pb.JOIN_REFUSED, str(error))
         else:
             self._lifecycle.install(job)
+
+    def _give_up_spares(self, job: Job) -> None:
+        """Leave out spares that have not heard all ranks, some time after all other switches have."""
+        spare_trees, now = job.site.trees.spare_trees, self._lifecycle.now
+        if not spare_trees or job.absent:
+            return
+        site = self._registry.site_with_threads(job)
+        unheard: set[int] = set()
+        for rank in job.unheard:
+            unheard |= set(range(len(site.trees.roots))) - {site.trees.tree(at) for at in job.members[rank].heard}
+        if not unheard <= site.trees.spare_trees:
+            return
+        job.spares_awaited_since = min(job.spares_awaited_since, now)
+        if now - job.spares_awaited_since >= SPARE_WAIT:
+            who = list_ranks(sorted(job.unheard))
+            self._leave_out(job, {tree % len(job.site.trees.roots): f"it has not heard {who}" for tree in unheard})
+            for rank in job.unheard:
+                self._lifecycle.awaited.pop(job.members[rank].nonce)
+            job.unheard.clear()
 
     def _leave_out(self, job: Job, whys: Mapping[int, str]) -> None:
         """Leave trees out of the job, for these reasons."""

@@ -63,6 +63,7 @@ class Member:
     awaiting_s: float = 0.0  # how long it has waited so far for ranks that came later
     holds: bool = False  # whether it can pause its operations while the job's slots change
     moves: bool = False  # whether it can suspend the slots of a tree that is lost
+    spares: bool = False  # whether it can have spare trees
     # The site indices of the aggregators that it was assigned, if the job has left some of their trees; -1 for these.
     offered: list[int] = field(default_factory=list)
     # Most slots used, one value per report.
@@ -187,6 +188,7 @@ class Job:
     `ranges`: the job's slots at each switch. Until all ranks have been heard, it has those of switches that every job
     needs. Slot s belongs to tree s modulo the number of trees.
     `placements`: what each switch that takes part is told, once all ranks have been heard.
+    `spares`: what the switches of spare trees would be told, without slots and without the number of a takeover.
     `number`, `generation`: identify the job, for ranks that come back.
     `numbers`: the number and generation by which the switches of each tree know the job, thread after thread. Trees
     without a common switch share them.
@@ -214,6 +216,7 @@ class Job:
     state: State = State.GATHERING
     members: dict[int, Member] = field(default_factory=dict)
     placements: dict[int, Placement] = field(default_factory=dict)
+    spares: dict[int, Placement] = field(default_factory=dict, repr=False)
     children: dict[int, Heard] = field(default_factory=dict, repr=False)
     leave_deadline: float | None = None
     numbers: tuple[tuple[int, int], ...] = ()
@@ -237,6 +240,7 @@ class Job:
     failed_pauses: int = 0  # how many times in a row its ranks did not all pause
     installed: bool = False  # on every switch, by this controller
     endpoints: dict[str, list[pb.Endpoint]] = field(default_factory=dict, repr=False)  # by the name of a rank's switch
+    spares_awaited_since: float = math.inf  # when all other switches had heard its ranks
     next_notice: float = -math.inf  # its ranks are not told of other changes of `awaited` before
     noticed: tuple[pb.Waiting.For, int] | None = None  # what its ranks wait for, and how many wait, as they were told
     lost_trees: set[int] = field(default_factory=set)  # whose slots are elsewhere
@@ -268,8 +272,11 @@ class Job:
         return next((one for one in reversed(self.takeovers) if one.tree == tree), None)
 
     def placements_of(self, tree: int) -> dict[int, Placement]:
-        """Return what the switches that have the slots of a tree of a thread now are told, by site index."""
-        placements, thread = self.placements, tree // self.trees
+        """Return what the switches that have the slots of a tree of a thread now are told, by site index.
+
+        For a spare tree, return what they would be told.
+        """
+        placements, thread = self.placements | self.spares, tree // self.trees
         takeover = self.takeover_of(tree % self.trees)
         if takeover is not None and takeover.stage is TakeoverStage.DONE:
             placements, tree = takeover.placements, thread * self.trees + takeover.via
@@ -311,7 +318,18 @@ class Job:
 
     @property
     def holds(self) -> set[int]:
-        return {self.site.number(at) for at in self.ranges}
+        """The numbers of the switches where it has slots."""
+        takeovers = (at for one in self.takeovers for at in one.placements)
+        return {self.site.number(at) for at in (*self.ranges, *takeovers)}
+
+    @property
+    def spare_names(self) -> str:
+        return ", ".join(self.site.trees.names[root] for root in sorted(self.site.trees.spares))
+
+    @property
+    def is_at_spares(self) -> bool:
+        """Whether it began at spares, since no other switch could be used."""
+        return bool(self.site.trees.spares) and not self.site.trees.spare_trees
 
     @property
     def over(self) -> bool:

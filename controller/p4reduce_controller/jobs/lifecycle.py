@@ -74,7 +74,7 @@ class Lifecycle:
         key = secrets.token_hex(16) if self._options.returns else ""
         key_digest, nonce = digest(key) if key else "", secrets.randbits(64)
         member = Member(join.rank, session, nonce, key_digest, join.switch, join.host, join.stream)
-        member.holds, member.moves = join.holds, join.moves
+        member.holds, member.moves, member.spares = join.holds, join.moves, join.spares
         job.members[join.rank] = member
         # The shortest timeout decides: a job cannot become ready after one of its ranks has given up.
         timeout = join.timeout_s or DEFAULT_TIMEOUT

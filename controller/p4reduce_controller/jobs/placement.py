@@ -18,7 +18,7 @@ from p4reduce_controller.jobs.switches import unheard
 from p4reduce_controller.switches.aggregator import Heard, Parent, Placement
 from p4reduce_controller.switches.hosts import Hosts
 from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
-from p4reduce_controller.switches.site import Site
+from p4reduce_controller.switches.site import GONE, Site
 from p4reduce_controller.switches.trees import Misplaced, Node
 
 _MOST_RANKS_NAMED = 8
@@ -48,15 +48,43 @@ def find_slots(site: Site, slots: int, pools: Mapping[int, SlotPool], switches: 
 
 def check_room(site: Site, slots: int, pools: Mapping[int, SlotPool]) -> None:
     """Raise PoolFull if in some tree no switch has room for a job of so many slots."""
-    for tree in range(len(site.trees.roots) // site.threads):
+    for tree in range(site.stripes):
         among = site.trees.among(range(site.nodes), tree)
         roomiest = max(among, key=lambda node: pools[site.number(node)].longest)
         find_slots(site, slots, pools, site.indices(roomiest))
 
 
 def on_the_way(site: Site, job: Job) -> list[int]:
-    """Return the site indices of the nodes that take part, once all ranks have been heard. Raises Misplaced."""
-    return [node.switch for tree in range(len(site.trees.roots)) for node in _nodes(site, job, tree)]
+    """Return the site indices of the nodes that have slots, once all ranks have been heard. Raises Misplaced."""
+    trees = [tree for tree in range(len(site.trees.roots)) if tree not in site.trees.spare_trees]
+    return [node.switch for tree in trees for node in _nodes(site, job, tree)]
+
+
+def spares_on_the_way(site: Site, job: Job) -> tuple[list[int], dict[int, str]]:
+    """Return the nodes of spare trees that may take slots over, and for the other spare trees why they cannot.
+
+    All ranks must have been heard.
+    """
+    unable = [rank for rank in job.workers if not (job.members[rank].moves and job.members[rank].spares)]
+    groups = _groups(_nodes(site, job, 0))
+    found, whys = [], {}
+    for tree in sorted(site.trees.spare_trees):
+        try:
+            nodes = _nodes(site, job, tree)
+        except Misplaced as error:
+            whys[tree] = str(error)
+            continue
+        if unable:
+            whys[tree] = f"{list_ranks(unable, _MOST_RANKS_NAMED)} cannot use a spare"
+        elif _groups(nodes) != groups:
+            whys[tree] = "ranks that share a switch do not share one there, or the other way round"
+        found += [node.switch for node in nodes if tree not in whys]
+    return found, whys
+
+
+def _groups(nodes: Iterable[Node]) -> frozenset[tuple[int, ...]]:
+    """Return the ranks that share a switch."""
+    return frozenset(node.ranks for node in nodes if node.ranks)
 
 
 def below(site: Site, job: Job, at: int) -> list[str]:
@@ -88,12 +116,20 @@ def check_kept(site: Site, job: Job) -> None:
             raise ValueError(f"slots={job.slots}, of which {taken.count} at each switch")
 
 
+def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Mapping[int, Hosts]) -> None:
+    """Set what each switch of the job is told, and what those of spare trees would be. As `placements_of`."""
+    every = placements_of(site, job, children, hosts)
+    job.placements = {at: one for at, one in every.items() if not site.is_spare(at)}
+    job.spares = {at: one for at, one in every.items() if site.is_spare(at)}
+
+
 def placements_of(
     site: Site, job: Job, children: Mapping[int, Heard], hosts: Mapping[int, Hosts]
 ) -> dict[int, Placement]:
     """Return what each switch that takes part is told, by site index. Raises Misplaced.
 
-    The job's hosts and slots must have been claimed.
+    The job's hosts and slots must have been claimed. Nodes of spare trees have no slots. A tree whose spare is gone is
+    left out.
 
     `children`: where each node with a parent was heard by its parent.
     `hosts`: by the controller's switch numbers.
@@ -103,7 +139,9 @@ def placements_of(
     groups = set()
     for tree in range(len(site.trees.roots)):
         nodes = _nodes(site, job, tree)
-        groups.add(frozenset(node.ranks for node in nodes if node.ranks))
+        if any(site.number(node.switch) == GONE for node in nodes):
+            continue
+        groups.add(_groups(nodes))
         by_switch = {node.switch: node for node in nodes}
         for node in nodes:
             if silent := [child for child in node.children if child not in children]:
@@ -114,7 +152,7 @@ def placements_of(
             placements[node.switch] = Placement(
                 number,
                 generation,
-                job.ranges[node.switch],
+                job.ranges.get(node.switch, SlotRange(0, 0)),
                 job.first_seq,
                 (*workers, *below),
                 len(node.children),
@@ -150,8 +188,9 @@ def ready_message(site: Site, job: Job, member: Member) -> pb.Ready:
     if shared:
         ready.leaders.extend(job.leaders.values())
     offered = member.offered or site.within_reach(member.switch)
-    if site.trees.uplinks or len(member.heard) < len(offered):
-        ready.aggregators.extend(sorted(offered.index(at) for at in member.heard))
+    ready.spares.extend(sorted(offered.index(at) for at in member.heard if site.is_spare(at)))
+    if site.trees.uplinks or len(member.heard) < len(offered) or ready.spares:
+        ready.aggregators.extend(sorted(offered.index(at) for at in member.heard if not site.is_spare(at)))
     if shared or site.trees.uplinks:
         ready.peers.extend(job.workers_at(next(iter(member.heard))))
     return ready

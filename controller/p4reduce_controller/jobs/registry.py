@@ -15,13 +15,13 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.aggregators import slots_at_each
 from p4reduce_controller.jobs.job import Job, Takeover
 from p4reduce_controller.jobs.numbers import JobNumbers, NumbersExhausted
-from p4reduce_controller.jobs.placement import check_kept, check_room, find_slots, placements_of
+from p4reduce_controller.jobs.placement import check_kept, check_room, find_slots, place
 from p4reduce_controller.jobs.tenancy import Held
 from p4reduce_controller.switches.aggregator import Heard, Placement
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.hosts import Hosts
 from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
-from p4reduce_controller.switches.site import Site
+from p4reduce_controller.switches.site import GONE, Site
 from p4reduce_controller.tenants.access import Caller
 
 CLEANUP_TIMEOUT = 10.0  # seconds within which switches forget a job that has ended, unless one of them is away
@@ -175,7 +175,7 @@ class Registry:
         `pools`: the pools now, unless others are given.
         """
         pools = self.pools if pools is None else pools
-        each = [slots_at_each(slots, len(base.trees.roots)) * base.repeats for slots in reserved]
+        each = [slots_at_each(slots, base.stripes) * base.shares for slots in reserved]
         return {number: pool.without(each) for number, pool in pools.items()} if each else pools
 
     def take_slots(self, job: Job, switches: Iterable[int], reserved: Sequence[int] = ()) -> None:
@@ -256,17 +256,21 @@ class Registry:
 
         The job keeps them until it ends.
         """
-        site = self.site_with_threads(job)
+        site, known = self.site_with_threads(job), job.placements | job.spares
         placements: dict[int, Placement] = {}
         numbers = self._take_numbers(job.threads)
         try:
             for thread, (number, generation) in enumerate(numbers):
-                for at in site.trees.among(sorted(job.placements), thread * job.trees + via):
+                for at in site.trees.among(sorted(known), thread * job.trees + via):
                     pool = self.pools[site.number(at)]
                     taken = pool.find(site.pool_at(at, job.slots))
                     pool.take(taken)
                     placements[at] = replace(
-                        job.placements[at], job=number, generation=generation, slots=taken, hosts=()
+                        known[at],
+                        job=number,
+                        generation=generation,
+                        slots=taken,
+                        hosts=known[at].hosts if at in job.spares else (),  # the others have their hosts already
                     )
         except PoolFull:
             for at, placement in placements.items():
@@ -297,9 +301,11 @@ class Registry:
         self._take(job)
         for member in job.members.values():
             for at, heard in member.heard.items():
+                if site.number(at) == GONE:
+                    continue  # a spare
                 if problem := self.claim(job, at, heard):
                     raise ValueError(f"rank {member.rank}: {problem}")
-        job.placements = placements_of(site, job, children, self.hosts)
+        place(site, job, children, self.hosts)
         self._enter(job)
 
     def claim(self, job: Job, at: int, heard: Heard) -> str:

@@ -67,8 +67,8 @@ class Switches:
 
     @property
     def addresses(self) -> dict[int, Endpoint]:
-        """The address of each switch of the site, by its number."""
-        return dict(zip(self.numbers, self.site.addresses, strict=True))
+        """The address of each switch of the site, by its number, in their order."""
+        return dict(sorted(zip(self.numbers, self.site.addresses, strict=True)))
 
     def for_new(self) -> Site:
         """Return the site for a job that begins now: the switches that can be used."""
@@ -113,9 +113,12 @@ class Switches:
         return self.unreachable(self.for_new(), {join.switch for join in joins}, new=True)
 
     def unreachable(self, site: Site, named: Iterable[str], *, new: bool = False) -> Unavailable | None:
-        """Return why ranks at the `named` switches cannot be served: in some tree, no switch can be used for them."""
+        """Return why ranks at the `named` switches cannot be served: in some tree, no switch can be used for them.
+
+        Spare trees do not matter.
+        """
         for name in named:
-            for tree in range(len(site.trees.roots)):
+            for tree in [tree for tree in range(len(site.trees.roots)) if tree not in site.trees.spare_trees]:
                 could = site.trees.among(site.within_reach(name), tree)
                 if all(self._why_not(site.number(switch), new=new) for switch in could):
                     return Unavailable("; ".join(self.unavailable(site, could, new=new)), SwitchState.UNSCHEDULABLE)

@@ -31,6 +31,7 @@ class SwitchConfig:
     `lags`: groups of ports; packets that could arrive at one of a group may arrive at any of it.
     `hello_rate`: HELLOs a second from each port that reach the controller, and as many in a burst.
     `uplinks`: for each parent, the port toward it and its name.
+    `spare`: new jobs use it only while no other switch can be used.
     """
 
     target: str
@@ -45,6 +46,7 @@ class SwitchConfig:
     hello_rate: int = 200
     name: str = ""
     uplinks: tuple[NamedUplink, ...] = ()
+    spare: bool = False
 
     def lag_of(self, port: int) -> tuple[int, ...]:
         """Return the group that has the port; () if none has."""

@@ -124,6 +124,10 @@ class EffectRunner:
         except StateError as error:
             self.failed(job, f"the controller cannot store it: {error}")
             return
+        if job.is_at_spares:
+            text = f"the job uses the spare switch {job.spare_names}; {'; '.join(job.excluded_switches)}"
+            log.warning("job %r: %s", job.name, text, extra=about(job))
+            self.jobs.notice(job, text)
         self.telemetry.installed(job, self.clock())
         self.traces.settled(job.number)
         workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""

@@ -152,7 +152,8 @@ def _jobs(
 ) -> tuple[Inventory, Jobs]:
     """Return the switches as a site, and the logic of jobs on them. `returns`: whether ranks may rejoin kept jobs."""
     names = {one.name for one in initial.specs}
-    trees, nodes = checked_trees({one.name: [up for up in one.uplinks if up[1] in names] for one in initial.specs})
+    uplinks = {one.name: [up for up in one.uplinks if up[1] in names] for one in initial.specs}
+    trees, nodes = checked_trees(uplinks, {one.name for one in initial.specs if one.spare})
     inventory = Inventory(switches, trees, nodes, default_slots=settings.slots)
     options = JobOptions(rejoin_time=settings.rejoin_time, returns=returns, moves_slots=not settings.keep_slots)
     tenancy = Tenancy(gate.users.book.policy) if gate is not None else None

@@ -62,6 +62,7 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, inventory: Inventory) -
         parents=parents,
         draining=inventory.members[number].draining,
         leaving=inventory.members[number].leaving,
+        spare=inventory.members[number].config.spare,
         jobs=[job.name for job in jobs.held_at(number)],
         address=switch.target,
         connected=switch.unavailable is None,
@@ -154,7 +155,12 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
         age_s=now - job.started,
         awaited_for=awaited_for,
         awaited=waited_for,
-        in_trouble=[f"{_name(job, number)} is {why}" for number, why in trouble] + job.ports_down + _takeovers(job),
+        in_trouble=[
+            *(f"{_name(job, number)} is {why}" for number, why in trouble),
+            *job.ports_down,
+            *_takeovers(job),
+            *([f"it began at {job.spare_names}, which is a spare"] if job.is_at_spares else []),
+        ],
         left_out=job.excluded_switches,
         stragglers=stragglers(job, now) if job.state is State.READY else [],
         members=[

@@ -16,6 +16,7 @@ _FORMS = {
     "mac": ["02:00:0a:00:00:fe"],
     "hosts": {"02:00:00:00:00:01": 1},
     "routes": [{"destination": "10.0.1.0/24", "port": 2, "next_hop_mac": "02:00:00:00:00:02"}],
+    "spare": ["127.0.0.1:9561"],
     "uplink": ["127.0.0.1:9560:2=127.0.0.1:9559"],
 }
 _HEAD = """\
@@ -25,7 +26,8 @@ _HEAD = """\
 """
 _TREE = """\
 # Several switches, as leaves and spines. Each has its own switch, address, mac, ports, hosts and routes. A leaf with
-# links to several spines has a list: uplink = [{ port = 3, to = "spine1" }, { port = 4, to = "spine2" }].
+# links to several spines has a list: uplink = [{ port = 3, to = "spine1" }, { port = 4, to = "spine2" }]. A spare is
+# marked by spare = true.
 """
 EXAMPLE_OF_A_TREE = """\
 [[switches]]

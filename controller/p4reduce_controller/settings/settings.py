@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,11 @@ class Settings:
         "LEAF:PORT=SPINE, both as in --switch. The leaf adds up its workers' packets, and sends the sum through "
         "this port to the spine, as one of the spine's workers. With an uplink to each of several spines, it does so "
         "with a share of each job's slots for each spine.",
+    )
+    spare: list[str] = setting(
+        [],
+        "A switch as in --switch, without a parent, that new jobs use only while no other switch can be used. The "
+        "slots of running jobs go on there when no other switch is left.",
     )
     switches: list[dict[str, Any]] = setting([])
     lease: float = setting(
@@ -215,8 +220,8 @@ class Settings:
 
     def uplinks(self) -> dict[str, tuple[NamedUplink, ...]]:
         """Return the uplinks of each switch, by name. Raises SettingsError."""
-        tables = [(_name_of(one), one) for one in self.switches]
-        names = [name for name, _ in tables] or self.switch
+        tables = self._tables()
+        names = self._names()
         for one in self.switches:
             name = one.get("name", "a")
             if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
@@ -239,6 +244,26 @@ class Settings:
             parents[name] += ((as_port(port), to),)
         checked_trees(parents)
         return parents
+
+    def spares(self) -> set[str]:
+        """Return the names of the switches that are spares. Raises SettingsError."""
+        names, spares = self._names(), set(self.spare)
+        if strange := sorted(spares - set(names)):
+            raise SettingsError(f"spare {strange[0]}: it is not a switch; the switches are {', '.join(names)}")
+        for name, one in self._tables():
+            spare = one.get("spare", False)
+            if type(spare) is not bool:
+                raise SettingsError(f"spare = {spare!r} of the switch {name}: accepted are true and false")
+            spares |= {name} if spare else set()
+        checked_trees(self.uplinks(), spares)
+        return spares
+
+    def _tables(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the [[switches]] tables, with the names of the switches."""
+        return [(_name_of(one), one) for one in self.switches]
+
+    def _names(self) -> list[str]:
+        return [name for name, _ in self._tables()] or self.switch
 
     def switch_configs(self) -> list[SwitchConfig]:
         """Return the configuration of each switch. Raises SettingsError."""
@@ -365,10 +390,12 @@ def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def checked_trees(parents: Mapping[str, Sequence[NamedUplink]]) -> tuple[Trees, tuple[int, ...]]:
+def checked_trees(
+    parents: Mapping[str, Sequence[NamedUplink]], spares: Collection[str] = ()
+) -> tuple[Trees, tuple[int, ...]]:
     """Return what `trees_of` returns. Raises SettingsError."""
     try:
-        trees, switches = trees_of(parents)
+        trees, switches = trees_of(parents, spares)
     except ValueError as error:
         raise SettingsError(str(error)) from None
     if len(trees.roots) > MAX_AGGREGATORS:
@@ -407,7 +434,7 @@ def _check_once(option: str, values: Iterable[object]) -> None:
 
 def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:
     """Return the settings of a [[switches]] table, as if it were the only switch. `common`: those of the controller."""
-    also = ("name", "uplink")
+    also = ("name", "uplink", "spare")
     known = {key: SCHEMA[key] for key in sorted(SCHEMA) if SCHEMA[key].spec.scope != "controller"}
     values = check({key: value for key, value in switch.items() if key not in also}, known, "switches", also)
     if "switch" not in values:

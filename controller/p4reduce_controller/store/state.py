@@ -310,7 +310,8 @@ def _job_from_json(part: _Part, setup: Setup, now: float) -> Job:
     each = part.number("slots_each", 1, 2**16)
     firsts = _by_index(part, "first_slots", site, threads)
     counts = dict.fromkeys(firsts, each) | _by_index(part, "slots_elsewhere", site, threads, {})
-    if gone := [at for at in [*firsts, *(at for one in members for at in one.heard)] if site.number(at) == GONE]:
+    heard = [at for one in members for at in one.heard if not site.for_threads(threads).is_spare(at)]
+    if gone := [at for at in [*firsts, *heard] if site.number(at) == GONE]:
         raise StateError(f"the switch {site.trees.names[gone[0] % site.nodes]} is not one of this controller's")
     slots = part.number("slots", 1, 2**32 - 1)
     ranges = {index: SlotRange(first, counts[index]) for index, first in firsts.items()}
@@ -379,6 +380,7 @@ def _member_to_json(member: Member, site: Site) -> dict[str, Any]:
         "key_sha256": member.key,
         "holds": member.holds,
         "moves": member.moves,
+        "spares": member.spares,
         "heard": {format_index(site, at): _heard_to_json(heard) for at, heard in member.heard.items()},
     }
 
@@ -396,6 +398,7 @@ def _member_from_json(rank: int, part: _Part, site: Site, threads: int) -> Membe
         heard={parse_index(text, site, threads): _heard_from_json(_Part("heard", one)) for text, one in heard.items()},
         holds=part.get("holds", bool, False),  # missing in files of earlier releases, like the next
         moves=part.get("moves", bool, False),
+        spares=part.get("spares", bool, False),
     )
 
 

@@ -105,17 +105,21 @@ def site_to_json(site: Site, setup: Setup, held: Collection[int]) -> list[dict[s
     """Return the site as JSON values, for the job that has it.
 
     `held`: the controller's numbers of switches where the job has slots. Their descriptions are stored, so that a later
-    controller notices if one of them has changed.
+    controller notices if one of them has changed. In the tree of a spare that has none of them, nothing is described.
     """
+    roots = site.trees.roots
+    needed = {tree for tree, root in enumerate(roots) if site.number(root) in held or not site.is_spare(root)}
     parts: list[dict[str, Any]] = []
     known = site.trees.labels
     for index, (name, address) in enumerate(zip(site.trees.names, site.addresses, strict=True)):
         part: dict[str, Any] = {"name": name, **vars(address)}
         if known[index] != name:
             part["label"] = known[index]
+        if index in site.trees.spares:
+            part["spare"] = True
         if uplink := site.trees.uplinks.get(index):
             part["uplink"] = {"port": uplink.port, "to": known[uplink.parent]}
-        if site.number(index) in held:
+        if site.number(index) in held and site.trees.tree(index) in needed:
             part["described"] = setup.description(site, index)
         parts.append(part)
     return parts
@@ -136,13 +140,14 @@ def site_from_json(parts: list[Any], setup: Setup) -> Site:
             for index, part in enumerate(parts)
             if "uplink" in part
         }
+        spares = frozenset(index for index, part in enumerate(parts) if part.get("spare"))
         descriptions = [str(part.get("described", "")) for part in parts]
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StateError(f"site: {type(error).__name__} {error}; name, mac, ip and udp_port are needed") from None
     if len(set(known)) != len(known) or not names:
         raise StateError(f"site: {', '.join(names) or 'no switch'}: must have at least one switch, and no name twice")
     numbers = [_number_of(*one, setup) for one in zip(names, addresses, descriptions, strict=True)]
-    return Site(setup.site().layout, addresses, Trees(names, uplinks), numbers=tuple(numbers))
+    return Site(setup.site().layout, addresses, Trees(names, uplinks, spares), numbers=tuple(numbers))
 
 
 def _number_of(name: str, address: Endpoint, description: str, setup: Setup) -> int:

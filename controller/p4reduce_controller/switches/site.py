@@ -55,9 +55,9 @@ class Site:
             for thread in range(threads)
             for switch, up in self.trees.uplinks.items()
         }
-        return Site(
-            self.layout, self.addresses * threads, Trees([*self.trees.names] * threads, uplinks), threads, self.numbers
-        )
+        spares = frozenset(root + thread * count for thread in range(threads) for root in self.trees.spares)
+        trees = Trees([*self.trees.names] * threads, uplinks, spares)
+        return Site(self.layout, self.addresses * threads, trees, threads, self.numbers)
 
     @property
     def nodes(self) -> int:
@@ -88,6 +88,20 @@ class Site:
         """The most trees that a switch is in."""
         return max(map(len, self._by_number.values()))
 
+    @cached_property
+    def shares(self) -> int:
+        """The most trees with slots that a switch is in."""
+        return max(sum(not self.is_spare(node) for node in nodes) for nodes in self._by_number.values())
+
+    @property
+    def stripes(self) -> int:
+        """The number of trees over which a thread's slots are striped."""
+        return (len(self.trees.roots) - len(self.trees.spare_trees)) // self.threads
+
+    def is_spare(self, index: int) -> bool:
+        """Return whether the node is in a tree without slots."""
+        return self.trees.tree(index) in self.trees.spare_trees
+
     def without(self, unusable: Collection[int]) -> Site:
         """Return the site of one thread without these nodes, as far as others remain.
 
@@ -112,7 +126,11 @@ class Site:
         return Site(
             self.layout,
             tuple(self.addresses[switch] for switch in order),
-            Trees([trees.names[switch] for switch in order], uplinks),
+            Trees(
+                [trees.names[switch] for switch in order],
+                uplinks,
+                frozenset(order.index(root) for root in trees.spares if root in kept),
+            ),
             numbers=tuple(map(self.number, order)),
         )
 
@@ -123,28 +141,27 @@ class Site:
     def slot_at(self, half: int, slots: int) -> tuple[int, int]:
         """Return the tree with this half of a job of so many slots, and the number of the half there."""
         thread, own = to_thread(half, slots, self.threads)
-        trees = len(self.trees.roots) // self.threads
-        tree, tree_half = to_aggregator(own, trees)
-        return thread * trees + tree, tree_half
+        tree, tree_half = to_aggregator(own, self.stripes)
+        return thread * (len(self.trees.roots) // self.threads) + tree, tree_half
 
     def pool_at(self, index: int, slots: int) -> int:
         """Return how many of a job's slots are at that site index, if its tree uses that node."""
         own = slots_of(index // self.nodes, slots, self.threads)
-        return slots_at_each(own, len(self.trees.roots) // self.threads)
+        return slots_at_each(own, self.stripes)
 
     def most_at_a_switch(self, slots: int) -> int:
         """Return how many of a job's slots a switch can have, at all of its site indices."""
-        return self.repeats * sum(self.pool_at(index, slots) for index in self.indices(0))
+        return self.shares * sum(self.pool_at(index, slots) for index in self.indices(0))
 
     @property
     def capacity(self) -> int:
         """The most slots that one job can have."""
-        return len(self.trees.roots) // self.threads * (self.layout.slots // self.repeats)
+        return self.stripes * (self.layout.slots // self.shares)
 
     @property
     def always_needed(self) -> list[int]:
         """The roots without children: such a node is a whole tree, and has some of the slots of every job."""
-        return [root for root in self.trees.roots if not self.trees.children(root)]
+        return [root for root in self.trees.roots if not (self.trees.children(root) or self.is_spare(root))]
 
     def within_reach(self, named: str) -> Sequence[int]:
         """Return the site indices that a rank sends HELLOs to, tree after tree.

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trees of switches: each job's slots are striped over the trees, and a tree is a root with leaves below it.
 
-A switch with several parents is in several trees. It is a node of each.
+A switch with several parents is in several trees. It is a node of each. Trees of spare roots come last, and have no
+slots at first: those of lost trees go on there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -42,10 +43,13 @@ class Trees:
     """The name of each node's switch, and the uplink of each node that is not a root, by its index.
 
     Raises ValueError if the uplinks form a cycle.
+
+    `spares`: the roots that are spares. Those of a thread's trees come last.
     """
 
     names: Sequence[str]
     uplinks: Mapping[int, Uplink] = field(default_factory=dict)
+    spares: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         for switch in self.uplinks:
@@ -60,6 +64,13 @@ class Trees:
     @cached_property
     def roots(self) -> tuple[int, ...]:
         return tuple(switch for switch in range(len(self.names)) if switch not in self.uplinks)
+
+    @cached_property
+    def spare_trees(self) -> frozenset[int]:
+        """The trees that have no slots at first. If all roots are spares, no tree is one."""
+        if self.spares.issuperset(self.roots):
+            return frozenset()
+        return frozenset(map(self.tree, self.spares))
 
     @cached_property
     def _children(self) -> dict[int, set[int]]:
@@ -130,14 +141,22 @@ NamedUplink = tuple[int, str]
 """A switch's port toward a parent, and the parent's name."""
 
 
-def trees_of(parents: Mapping[str, Sequence[NamedUplink]]) -> tuple[Trees, tuple[int, ...]]:
+def trees_of(
+    parents: Mapping[str, Sequence[NamedUplink]], spares: Collection[str] = ()
+) -> tuple[Trees, tuple[int, ...]]:
     """Return the trees of these switches, and for each node the number of its switch among them.
 
-    A root is a switch without parents. Raises ValueError if a switch has several ways to a root, or none.
+    A root is a switch without parents. Raises ValueError if a switch has several ways to a root, or none, or if a spare
+    is not a root.
 
     `parents`: the uplinks of each switch, by its name.
+    `spares`: the names of those that are spares.
     """
-    numbers = {name: number for number, name in enumerate(parents)}
+    for name in spares:
+        if parents[name]:
+            raise ValueError(f"the switch {name} is a spare and has a parent: accepted are switches without one")
+    given = {name: number for number, name in enumerate(parents)}
+    numbers = {name: number for number, name in enumerate(sorted(parents, key=lambda name: name in spares))}
     toward: dict[
         str, dict[str, NamedUplink | None]
     ] = {}  # for each switch and root above it, the uplink that leads there
@@ -151,14 +170,15 @@ def trees_of(parents: Mapping[str, Sequence[NamedUplink]]) -> tuple[Trees, tuple
                     )
                 toward[name][root] = port, parent
     _check_alike(parents, toward)
-    nodes = [(name, root) for name in parents for root in sorted(toward[name], key=numbers.__getitem__)]
+    nodes = [(name, root) for name in numbers for root in sorted(toward[name], key=numbers.__getitem__)]
     indices = {node: index for index, node in enumerate(nodes)}
     uplinks = {}
     for (name, root), index in indices.items():
         if up := toward[name][root]:
             port, parent = up
             uplinks[index] = Uplink(port, indices[parent, root])
-    return Trees([name for name, _ in nodes], uplinks), tuple(numbers[name] for name, _ in nodes)
+    roots = frozenset(index for (name, _), index in indices.items() if name in spares)
+    return Trees([name for name, _ in nodes], uplinks, roots), tuple(given[name] for name, _ in nodes)
 
 
 def _parents_first(parents: Mapping[str, Sequence[NamedUplink]]) -> list[str]:

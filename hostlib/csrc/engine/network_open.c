@@ -35,11 +35,16 @@ static struct link *open_striped(const p4reduce_options *options, uint32_t own, 
                    options->link, options->more_count, P4REDUCE_LINK_UDP, MAX_AGGREGATORS - 1);
         return NULL;
     }
+    if (options->spares > options->more_count) {
+        error_tell(error, P4REDUCE_INVALID, "spares are %" PRIu32 " of %" PRIu32 " sockets: accepted are fewer",
+                   options->spares, options->more_count + 1);
+        return NULL;
+    }
     if (!engine_check_sockets(options, error))
         return NULL;
     for (uint32_t i = 0; i <= options->more_count; i++)
         sockets[i] = socket_of(options, i);
-    return striped_open(sockets, options->more_count + 1, options->aggregator_jobs, own, error);
+    return striped_open(sockets, options->more_count + 1, options->spares, options->aggregator_jobs, own, error);
 }
 
 static struct link *open_link(const p4reduce_options *options, const struct p4reduce_worker *worker,

@@ -197,6 +197,10 @@ typedef struct p4reduce_options {
     const uint32_t *more_jobs;   /* for all threads but the first: job number << 16 | generation */
     /* LINK_UDP: for each socket, job number << 16 | generation at its aggregator; NULL: those of its thread */
     const uint32_t *aggregator_jobs;
+    /* LINK_UDP: how many of each thread's sockets, its last ones, lead to aggregators that have none of the slots until
+     * p4reduce_move names them as `via` */
+    uint32_t spares;
+    uint32_t reserved_2; /* 0 */
 } p4reduce_options;
 
 /* Starts an engine, which p4reduce_free ends. Structures and strings are copied. Returns NULL on error. */

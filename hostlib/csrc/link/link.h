@@ -17,8 +17,8 @@ struct aggregator_state {
 
 // A link, as the engine sees it. Each kind of link has a structure of its own that begins with this one.
 struct link {
-    // How many aggregators share the job's slots, and which of them this link leads to. 0 if this is the only link:
-    // then packets have the worker's job, generation and slots.
+    // How many aggregators share the job's slots, and which of them this link leads to; the numbers of spares follow. 0
+    // if this is the only link: then packets have the worker's job, generation and slots.
     uint32_t aggregators, aggregator;
     // A list, linked by `next_carried`, of aggregators that are lost: their packets go the way of this link's, each
     // with another `job`, number << 16 | generation.
@@ -51,8 +51,9 @@ struct link {
 
 // These return NULL on error. The sockets stay the caller's, who must not use or close them before the link is freed.
 struct link *udp_open(int socket, p4reduce_error *error);
-// UDP sockets. `jobs`: number << 16 | generation at each aggregator, if they differ from the worker's, `own`; or NULL.
-struct link *striped_open(const int *sockets, uint32_t aggregators, const uint32_t *jobs, uint32_t own,
+// `count` UDP sockets, of which the last `spares` lead to aggregators without slots. `jobs`: number << 16 | generation at
+// each aggregator, if they differ from the worker's, `own`; or NULL.
+struct link *striped_open(const int *sockets, uint32_t count, uint32_t spares, const uint32_t *jobs, uint32_t own,
                           p4reduce_error *error);
 struct link *packet_socket_open(int socket, const uint8_t *headers, const struct layout *layout, p4reduce_error *error);
 
@@ -71,6 +72,8 @@ static inline void link_hand_over(const struct link *link, p4reduce_worker *work
                 link = other;
                 break;
             }
+        if (link->aggregator >= link->aggregators)
+            return; // a spare carries no slots of its own
         link_mask_job(link, payload);
         const uint32_t half = load_16(payload + AGGREGATION_SLOT);
         const uint32_t mapped = ((half >> 1) * link->aggregators + link->aggregator) << 1 | (half & 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One link to several aggregators that share a job's slots: slot s lives at aggregator s mod A, as its slot s div A. In
-// packets to and from an aggregator the slot field is the aggregator's; the worker sees the job's. So it is with the
+// One link to several aggregators that share a job's slots: slot s lives at aggregator s mod A, as its slot s div A.
+// Spares follow these: they have slots only when those of a lost aggregator are redirected to them. In packets to and from an aggregator the slot field is the aggregator's; the worker sees the job's. So it is with the
 // job's number and generation, if they differ among aggregators.
 // hostlib/p4reduce/transport/striped.py is the same in Python.
 #include "base/structures.h"
@@ -26,6 +26,7 @@ struct part {
 struct striped {
     struct link link; // its socket is an epoll descriptor of all parts
     struct part *full;
+    uint32_t count; // of parts, with those of spares
     uint32_t own; // number << 16 | generation of the worker's job
     struct part parts[];
 };
@@ -38,7 +39,7 @@ static bool watch(const struct striped *striped, int operation, const struct par
 static unsigned striped_receive(struct link *link, p4reduce_worker *worker, double now) {
     struct striped *striped = (struct striped *)link;
     unsigned packets = 0;
-    for (uint32_t i = 0; i < link->aggregators; i++) {
+    for (uint32_t i = 0; i < striped->count; i++) {
         struct part *part = &striped->parts[i];
         const unsigned some = part->link->receive(part->link, worker, now);
         if (some == 0)
@@ -108,7 +109,7 @@ static uint32_t striped_send(struct link *link, const struct iovec *payloads, ui
 static struct aggregator_state striped_longest_silent(const struct link *link) {
     const struct striped *striped = (const struct striped *)link;
     const struct part *found = &striped->parts[0];
-    for (uint32_t i = 1; i < link->aggregators; i++) {
+    for (uint32_t i = 1; i < striped->count; i++) {
         const struct part *part = &striped->parts[i];
         const bool later = part->heard_at > found->heard_at;
         if (part->unanswered != found->unanswered ? part->unanswered : part->unanswered ? !later : later)
@@ -119,7 +120,7 @@ static struct aggregator_state striped_longest_silent(const struct link *link) {
 
 static bool striped_redirect(struct link *link, uint32_t aggregator, uint32_t via, uint32_t job) {
     struct striped *striped = (struct striped *)link;
-    if (aggregator >= link->aggregators || via >= link->aggregators || aggregator == via)
+    if (aggregator >= link->aggregators || via >= striped->count || aggregator == via)
         return false;
     struct part *part = &striped->parts[aggregator], *other = &striped->parts[via];
     if (other->via != other)
@@ -148,7 +149,7 @@ static void striped_describe(const struct link *link, char *text, size_t room) {
 
 static void striped_free(struct link *link) {
     struct striped *striped = (struct striped *)link;
-    for (uint32_t i = 0; i < link->aggregators; i++)
+    for (uint32_t i = 0; i < striped->count; i++)
         if (striped->parts[i].link != NULL)
             striped->parts[i].link->free(striped->parts[i].link);
     if (link->socket >= 0)
@@ -181,14 +182,15 @@ static bool open_part(struct striped *striped, uint32_t index, int socket, uint3
     return false;
 }
 
-struct link *striped_open(const int *sockets, uint32_t aggregators, const uint32_t *jobs, uint32_t own,
+struct link *striped_open(const int *sockets, uint32_t count, uint32_t spares, const uint32_t *jobs, uint32_t own,
                           p4reduce_error *error) {
-    struct striped *striped = calloc(1, sizeof *striped + aggregators * sizeof *striped->parts);
+    struct striped *striped = calloc(1, sizeof *striped + count * sizeof *striped->parts);
     if (striped == NULL) {
-        error_tell(error, P4REDUCE_NO_MEMORY, "no memory for a link to %u aggregators", (unsigned)aggregators);
+        error_tell(error, P4REDUCE_NO_MEMORY, "no memory for a link to %u aggregators", (unsigned)count);
         return NULL;
     }
-    striped->link = (struct link){.aggregators = aggregators,
+    striped->count = count;
+    striped->link = (struct link){.aggregators = count - spares,
                                   .socket = epoll_create1(EPOLL_CLOEXEC),
                                   .receive = striped_receive,
                                   .send = striped_send,
@@ -200,7 +202,7 @@ struct link *striped_open(const int *sockets, uint32_t aggregators, const uint32
     bool well = striped->link.socket >= 0;
     if (!well)
         error_tell(error, P4REDUCE_SYSTEM, "no epoll descriptor: errno %d", errno);
-    for (uint32_t i = 0; i < aggregators && well; i++)
+    for (uint32_t i = 0; i < count && well; i++)
         well = open_part(striped, i, sockets[i], jobs != NULL ? jobs[i] ^ own : 0, error);
     if (well)
         return &striped->link;

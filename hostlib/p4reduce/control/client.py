@@ -175,6 +175,7 @@ class Session:
         queue: float = 0.0,
         holds: bool = False,
         moves: bool = False,
+        spares: bool = False,
     ) -> Assigned:
         """Join a job, and return the controller's assignment, which jobs.proto describes. Keep it secret.
 
@@ -189,6 +190,7 @@ class Session:
             position in the queue is logged.
         holds: whether the rank can pause its operations. It then passes its engine to `hold_with`.
         moves: whether the rank can move slots. It then passes its engine to `move_with`.
+        spares: whether the rank can have spare aggregators, which `Ready.spares` names.
         Raises JoinError if nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
         """
         if self._connections.serving is not None or self._closed:
@@ -210,6 +212,7 @@ class Session:
             holds=holds,
             moves=moves,
             numbers=True,
+            spares=spares,
         )
         self._join_timeout, self._world_size = timeout, world_size
         return self._join_serving_controller(join)

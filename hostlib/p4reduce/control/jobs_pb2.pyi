@@ -75,7 +75,8 @@ class Join(_message.Message):
     holds: bool
     moves: bool
     numbers: bool
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ..., queue_s: _Optional[float] = ..., holds: bool = ..., moves: bool = ..., numbers: bool = ...) -> None: ...
+    spares: bool
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ..., queue_s: _Optional[float] = ..., holds: bool = ..., moves: bool = ..., numbers: bool = ..., spares: bool = ...) -> None: ...
 
 class Rejoin(_message.Message):
     job: int
@@ -196,8 +197,9 @@ class Ready(_message.Message):
     hosts: _containers.RepeatedScalarFieldContainer[int]
     answers: bool
     leaders: _containers.RepeatedScalarFieldContainer[int]
+    spares: _containers.RepeatedScalarFieldContainer[int]
     report_s: float
-    def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[int]] = ..., answers: bool = ..., leaders: _Optional[_Iterable[int]] = ..., report_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[int]] = ..., answers: bool = ..., leaders: _Optional[_Iterable[int]] = ..., spares: _Optional[_Iterable[int]] = ..., report_s: _Optional[float] = ...) -> None: ...
 
 class Left(_message.Message):
     def __init__(self) -> None: ...
@@ -285,12 +287,13 @@ class Switch(_message.Message):
     number: int
     draining: bool
     leaving: bool
+    spare: bool
     jobs: _containers.RepeatedScalarFieldContainer[str]
     rpc_errors: _containers.ScalarMap[str, int]
     cpu_drops: _containers.ScalarMap[str, int]
     ports: _containers.RepeatedCompositeFieldContainer[Port]
     ports_unknown: str
-    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., parents: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., number: _Optional[int] = ..., draining: bool = ..., leaving: bool = ..., jobs: _Optional[_Iterable[str]] = ..., rpc_errors: _Optional[_Mapping[str, int]] = ..., cpu_drops: _Optional[_Mapping[str, int]] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., ports_unknown: _Optional[str] = ...) -> None: ...
+    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., parents: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., number: _Optional[int] = ..., draining: bool = ..., leaving: bool = ..., spare: bool = ..., jobs: _Optional[_Iterable[str]] = ..., rpc_errors: _Optional[_Mapping[str, int]] = ..., cpu_drops: _Optional[_Mapping[str, int]] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., ports_unknown: _Optional[str] = ...) -> None: ...
 
 class Port(_message.Message):
     number: int

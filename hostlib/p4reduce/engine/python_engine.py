@@ -64,7 +64,7 @@ class PythonEngine(Engine):
         self._worker = worker
         self._switch = switch
         if isinstance(transport, StripedTransport):
-            worker.set_aggregators(len(transport.parts))
+            worker.set_aggregators(transport.aggregators)
 
         self._lock = threading.Lock()  # guards the six fields below, which other threads use
         self._inbox: deque[_Pending] = deque()
@@ -141,7 +141,7 @@ class PythonEngine(Engine):
 
     def suspend(self, aggregator: int) -> list[int] | None:
         transport, rounds = self._transport, list[int]()
-        if not isinstance(transport, StripedTransport) or aggregator >= len(transport.parts):
+        if not isinstance(transport, StripedTransport) or aggregator >= transport.aggregators:
             return None
         done = self._call(lambda _: rounds.extend(self._worker.suspend(aggregator)))
         return rounds if done else None

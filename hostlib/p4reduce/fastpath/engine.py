@@ -40,12 +40,14 @@ class Link:
 
     sockets: one for each aggregator, thread by thread. headers: those of its frames, for a raw socket.
     jobs: the job's number and generation at each of these aggregators; () if they are those of the thread.
+    spares: how many of each thread's aggregators, the last ones, have no slots at first.
     """
 
     kind: int
     sockets: tuple[int, ...]
     headers: bytes | None = None
     jobs: tuple[tuple[int, int], ...] = ()
+    spares: int = 0
 
 
 def link_of(transport: Transport | SharedTransport) -> Link | None:
@@ -55,13 +57,15 @@ def link_of(transport: Transport | SharedTransport) -> Link | None:
         if len(links) < len(transport.parts):
             return None
         sockets = tuple(socket for link in links for socket in link.sockets)
-        return Link(c.LINK_UDP, sockets, jobs=tuple(job for link in links for job in link.jobs))
+        jobs = tuple(job for link in links for job in link.jobs)
+        return Link(c.LINK_UDP, sockets, jobs=jobs, spares=links[0].spares)
     if type(transport) is UdpTransport:
         return Link(c.LINK_UDP, (transport.fileno(),))
     if type(transport) is RawTransport:
         return Link(c.LINK_PACKET, (transport.fileno(),), transport.headers_without_lengths())
     if type(transport) is StripedTransport and all(type(part) is UdpTransport for part in transport.parts):
-        return Link(c.LINK_UDP, tuple(part.fileno() for part in transport.parts), jobs=transport.jobs)
+        sockets = tuple(part.fileno() for part in transport.parts)
+        return Link(c.LINK_UDP, sockets, jobs=transport.jobs, spares=transport.spares)
     return None
 
 
@@ -193,6 +197,7 @@ class NativeEngine(Engine):
             more_sockets=c.array_of(ctypes.c_int32, len(more))(*more) if more else None,
             more_count=len(more),
             aggregator_jobs=_words(packed(link.jobs)),
+            spares=link.spares,
             switch_address=switch.encode(),
             local_address=self._transport.local_address[0].encode(),
             thread_name=name.encode()[:15],

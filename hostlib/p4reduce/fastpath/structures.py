@@ -132,6 +132,7 @@ class Options(Sized):
         *_each(c_uint32, "more_count threads"),
         ("more_jobs", ctypes.POINTER(c_uint32)),
         ("aggregator_jobs", ctypes.POINTER(c_uint32)),
+        *_each(c_uint32, "spares reserved_2"),
     ]
 
 

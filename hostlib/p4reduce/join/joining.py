@@ -170,6 +170,7 @@ def join_job(
     shares_stream: bool | None = None,
     holds: bool = False,
     moves: bool = False,
+    spares: bool = False,
     on_abort: Callable[[JobAborted], None],
     on_counted: Callable[[pb.Counted], None] | None = None,
     on_admitted: Callable[[], None] = lambda: None,
@@ -177,7 +178,7 @@ def join_job(
 ) -> JoinedJob:
     """Join the job and return when all ranks have. Raises JoinError or TransportError.
 
-    host, shares_stream, holds, moves: as in `Session.join`.
+    host, shares_stream, holds, moves, spares: as in `Session.join`.
     on_abort: called once, from a thread of the session, if the job is aborted after all ranks have joined.
     on_counted: as in `Session`.
     on_admitted: called when the job has its slots, before the wait for the other ranks.
@@ -207,13 +208,14 @@ def join_job(
             queue=settings.queue(),
             holds=holds,
             moves=moves,
+            spares=spares,
         )
         on_admitted()
         alone = membership(assigned, options.world_size)
         links = SwitchLinks(options.transport, assigned, alone, interface=options.interface)
         try:
             ready = session.wait_ready(links.say_hello, trouble=lambda: links.trouble)
-            links.keep(ready.aggregators)
+            links.keep(ready.aggregators, ready.spares)
             if ready.answers:
                 links.await_answers(session)
         except BaseException:
@@ -256,6 +258,7 @@ def run_job(
         shares_stream=is_local and options.threads == 1 if host else None,
         holds=options.threads == 1,
         moves=True,
+        spares=options.transport == "udp",
         on_abort=abort,
         on_counted=counted,
         on_admitted=on_admitted,

@@ -69,15 +69,19 @@ class SwitchLinks:
                     return explain_refusal(part.trouble, switch)
         return ""
 
-    def keep(self, indices: Sequence[int]) -> None:
-        """Keep only the links to these switches. indices: among all assigned ones, thread by thread; () for all."""
+    def keep(self, indices: Sequence[int], spares: Sequence[int] = ()) -> None:
+        """Keep only the links to these switches.
+
+        indices: among all assigned ones, thread by thread; () for all. spares: more of them, without slots at first.
+        """
         if not indices:
             return
         count = len(self._switches)
         for thread, link in enumerate(self._links):
-            own = [index - thread * count for index in indices if index // count == thread]
-            if isinstance(link, StripedTransport) and len(own) < count:
-                self._links[thread] = link.keep(own)
+            own, more = ([at - thread * count for at in each if at // count == thread] for each in (indices, spares))
+            own += more
+            if isinstance(link, StripedTransport) and (len(own) < count or more):
+                self._links[thread] = link.keep(own, len(more))
                 if link.jobs:  # a link turns the number of its first aggregator into those of the others
                     self._probers[thread] = self._prober(link.jobs[own[0]])
             self.switches[thread] = tuple(self._switches[index] for index in own)

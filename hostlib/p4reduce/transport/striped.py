@@ -18,6 +18,8 @@ _LARGEST_HALF = 0xFFFF
 class StripedTransport:
     """A transport to several aggregators. Each packet goes to the aggregator of its slot.
 
+    The last of them may be spares, which have no slots until those of a lost aggregator are redirected to them.
+
     In packets to and from an aggregator the slot field is the aggregator's; the worker sees the job's. So it is with
     the job's number and generation, of which the worker sees those of the first aggregator. A HELLO goes to every
     aggregator, because each must learn of the rank.
@@ -30,14 +32,17 @@ class StripedTransport:
         clock: Callable[[], float] = time.monotonic,
         *,
         jobs: Sequence[tuple[int, int]] = (),
+        spares: int = 0,
     ) -> None:
         """Take over the transports `parts`, one to each of `switches`.
 
-        jobs: the job's number and generation at each of them; () if they are the same everywhere.
+        jobs: the job's number and generation at each of them; () if they are the same everywhere. spares: how many of
+        them, the last ones, are spares.
         """
         self.parts = tuple(parts)
         self.switches = tuple(switches)
         self.jobs = tuple(jobs)
+        self.spares = spares
         # XOR with a mask turns the worker's number and generation into those of the aggregator, and back. Any others
         # stay others.
         self._masks = [_packed(job) ^ _packed(jobs[0]) for job in jobs] or [0] * len(parts)
@@ -51,6 +56,11 @@ class StripedTransport:
         self._by_descriptor = {part.fileno(): index for index, part in enumerate(parts)}
         for part in parts:
             self._poll.register(part, select.EPOLLIN)
+
+    @property
+    def aggregators(self) -> int:
+        """Over how many aggregators the slots are striped."""
+        return len(self.parts) - self.spares
 
     @property
     def trouble(self) -> OSError | None:
@@ -72,7 +82,7 @@ class StripedTransport:
                 for part, mask in zip(self.parts, self._masks, strict=True):
                     part.send([_readdressed(payload, mask)])
                 continue
-            aggregator, half = to_aggregator(int.from_bytes(payload[SLOT], "big"), len(self.parts))
+            aggregator, half = to_aggregator(int.from_bytes(payload[SLOT], "big"), self.aggregators)
             via = self._via[aggregator]
             if not self.parts[via].send([_readdressed(payload, self._masks[aggregator], half)]):
                 # An epoll descriptor never becomes writable. With EPOLLOUT set, it becomes readable when that transport
@@ -93,7 +103,9 @@ class StripedTransport:
                 self._heard_at[part] = self._clock()
             for payload in arrived:
                 aggregator = self._carried[part].get(int.from_bytes(payload[JOB], "big"), part)
-                half = from_aggregator(int.from_bytes(payload[SLOT], "big"), aggregator, len(self.parts))
+                if aggregator >= self.aggregators and payload[0] & 0xF != Op.HELLO:
+                    continue  # a spare carries no slots of its own
+                half = from_aggregator(int.from_bytes(payload[SLOT], "big"), aggregator, self.aggregators)
                 if half <= _LARGEST_HALF:  # otherwise no worker has sent it
                     payloads.append(_readdressed(payload, self._masks[aggregator], half))
         return payloads
@@ -104,8 +116,8 @@ class StripedTransport:
         job: number << 16 | generation in these packets. own: those in packets of the worker. Raises ValueError if there
         are no such aggregators, or `via` was lost itself.
         """
-        known = range(len(self.parts))
-        if aggregator not in known or via not in known or aggregator == via or self._via[via] != via:
+        known = aggregator in range(self.aggregators) and via in range(len(self.parts))
+        if not known or aggregator == via or self._via[via] != via:
             raise ValueError(f"there are no aggregators {aggregator} and {via}")
         for carried in self._carried:  # it may have moved before
             for former in [job for job, one in carried.items() if one == aggregator]:
@@ -120,8 +132,11 @@ class StripedTransport:
         index = self._quietest()
         return self.switches[index], self._heard_at[index]
 
-    def keep(self, indices: Sequence[int]) -> Transport:
-        """Return a transport to some of the switches only, which replaces this one. Close the other parts."""
+    def keep(self, indices: Sequence[int], spares: int = 0) -> Transport:
+        """Return a transport to some of the switches only, which replaces this one. Close the other parts.
+
+        spares: how many of them, the last ones, are spares.
+        """
         self._poll.close()
         for index, part in enumerate(self.parts):
             if index not in indices:
@@ -130,7 +145,8 @@ class StripedTransport:
             return self.parts[indices[0]]
         kept = [self.parts[index] for index in indices]
         jobs = [self.jobs[index] for index in indices] if self.jobs else ()
-        return StripedTransport(kept, [self.switches[index] for index in indices], self._clock, jobs=jobs)
+        switches = [self.switches[index] for index in indices]
+        return StripedTransport(kept, switches, self._clock, jobs=jobs, spares=spares)
 
     def close(self) -> None:
         self._poll.close()

@@ -50,6 +50,7 @@ class Stack(ChildProcesses):
         uplink: int = 0,
         spines: int = 1,
         listen: str = "127.0.0.1:0",
+        spare: int | None = None,
     ) -> None:
         """Start all, and wait until they are ready.
 
@@ -61,6 +62,7 @@ class Stack(ChildProcesses):
         uplink: if not 0, the first `spines` switches are spines and the others are leaves. Their port `uplink` leads to
             the first spine, the next port to the second, and so on.
         listen: the address of the controller.
+        spare: the index of a switch that is a spare.
         """
         super().__init__()
         self._enter: Any = enter
@@ -85,6 +87,7 @@ class Stack(ChildProcesses):
             for leaf in self.names[spines:] if uplink else ():
                 for port, spine in enumerate(self.names[:spines], uplink):
                     switch_options += ["--uplink", f"{leaf}:{port}={spine}"]
+            switch_options += ["--spare", self.names[spare]] if spare is not None else []
             self._controller_options = [*switch_options, "--ports", ",".join(self._ports), *options]
             self.controller = listen
             self.start_controller()
@@ -321,7 +324,12 @@ class Setting:
 
 @contextlib.contextmanager
 def over_udp(
-    *controller_options: str, target: str = "sim", aggregators: int = 1, leaves: int = 0, spines: int = 1
+    *controller_options: str,
+    target: str = "sim",
+    aggregators: int = 1,
+    leaves: int = 0,
+    spines: int = 1,
+    spare: int | None = None,
 ) -> Iterator[Stack]:
     """Run a stack whose switches have one UDP port for all ranks. It needs no rights and no interfaces.
 
@@ -329,7 +337,8 @@ def over_udp(
     """
     ports = [f"{port}=udp:127.0.0.1:0" for port in range(1, 2 + (spines if leaves else 0))]
     switches, uplink = (spines + leaves, 2) if leaves else (aggregators, 0)
-    with Stack(target, ports, options=controller_options, aggregators=switches, uplink=uplink, spines=spines) as stack:
+    shape = {"aggregators": switches, "uplink": uplink, "spines": spines, "spare": spare}
+    with Stack(target, ports, options=controller_options, **shape) as stack:
         yield stack
 
 
