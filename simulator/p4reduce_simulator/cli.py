@@ -24,7 +24,7 @@ from p4reduce_simulator.peers.comparison import KNOWN, Comparison, compare
 from p4reduce_simulator.peers.player import MTU
 from p4reduce_simulator.running import Result
 from p4reduce_simulator.running import simulate as run
-from p4reduce_simulator.workload import DTYPES, OVERLAPS, PATTERNS, Workload
+from p4reduce_simulator.workload import DTYPES, Workload
 from p4reduce_targets.native.library import LibraryMissing
 
 JSON_VERSION = 1
@@ -48,10 +48,11 @@ def simulate(
     switch: Annotated[str, Option(help=f"Delay and processor time of switches: some of {texts.SWITCH}.")] = "",
     numel: Annotated[str, Option(help="Number of elements, or size such as 25MiB.")] = "1MiB",
     dtype: Annotated[str, Option(help=f"Data type: {' or '.join(DTYPES)}.")] = "float32",
-    density: Annotated[str, Option(help="Shares of non-zero blocks or elements, separated by commas.")] = "1,0.1,0.01",
-    pattern: Annotated[str, Option(help=f"How non-zeros lie: one of {', '.join(PATTERNS)}.")] = "blocks",
-    overlap: Annotated[str, Option(
-        help=f"Overlap of the ranks' non-zeros: one of {', '.join(OVERLAPS)}.")] = "random",
+    density: Annotated[str, Option(help="Shares of non-zero blocks, rows or elements, separated by "
+        "commas.")] = "1,0.1,0.01",
+    pattern: Annotated[str, Option(help=texts.PATTERN)] = "blocks",
+    length: Annotated[int, Option("--run", min=1, help=texts.RUN)] = 16,
+    overlap: Annotated[str, Option(help=texts.OVERLAP)] = "random",
     file: Annotated[Path | None, Option(help="A .npy file of shape (ranks, elements) with the tensors, in place of "
         "--numel, --density and --pattern.")] = None,
     operations: Annotated[int, Option(min=1, help="Number of allreduces.")] = 1,
@@ -90,7 +91,7 @@ def simulate(
         grid.one_of("--dtype", dtype, DTYPES)
         densities = grid.listed("--density", density, grid.within(0, 1), "shares of 0 to 1")
         workload = texts.workload(
-            numel=_columns(file) if file else grid.elements(numel, dtype), pattern=pattern, overlap=overlap,
+            numel=_columns(file) if file else grid.elements(numel, dtype), pattern=pattern, run=length, overlap=overlap,
             dtype=dtype, operations=operations, interval=texts.seconds("--interval", interval), warm_up=warm_up,
             late=texts.seconds("--late", late), jitter=texts.seconds("--jitter", jitter),
             skew=texts.seconds("--skew", skew), file=str(file) if file else None,

@@ -15,23 +15,24 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from p4reduce.collectives.plan import Taken
 from p4reduce.commands.tables import show
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench import outputs
 from p4reduce_bench.outputs import number
 from p4reduce_simulator.network import Link, Network, clos, star
 from p4reduce_simulator.peers.algorithms import SYSTEMS
+from p4reduce_simulator.peers.comparison import BY_ELEMENTS
 from p4reduce_simulator.peers.player import play
 from p4reduce_simulator.peers.support import Support
 from p4reduce_simulator.plan.gradients import Drawn
 from p4reduce_simulator.plan.models import MODELS
-from p4reduce_simulator.plan.planning import Setup, time_of_ours
+from p4reduce_simulator.plan.planning import Setup, smaller_sample, time_of_ours
 from p4reduce_simulator.running import simulate
 from p4reduce_simulator.workload import Workload
 
 JSON_VERSION = 1
 SLOTS = 128
-_SAMPLE = 1 << 18  # elements of p4reduce's smaller sample
 _LEAF = 16  # ranks
 GRID_ELEMENTS = 26_214_400
 GRID_DENSITIES = (1, 0.8, 0.4, 0.2, 0.1, 0.08, 0.04, 0.02, 0.01)
@@ -82,7 +83,9 @@ def run(case: Case, seed: int = 0) -> Row:
             times[system] = simulate(case.network, case.workload, seed=seed, slots=SLOTS, zeros="sent").times[0]
         else:
             drawn = Drawn(case.label, case.workload.numel, case.workload)
-            times[system] = time_of_ours(Setup(case.network, SLOTS, seed=seed), drawn, _SAMPLE).time
+            setup = Setup(case.network, SLOTS, seed=seed)
+            layout: Taken = "elements" if system == BY_ELEMENTS else "blocks"
+            times[system] = time_of_ours(setup, drawn, smaller_sample(setup, drawn), layout).time
     return Row(case.label, case.base, times)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from p4reduce.protocol.constants import MAX_AGGREGATORS, MAX_WORKERS, PARENT
 
@@ -49,6 +49,8 @@ class Host:
     """The processor of each rank's host: seconds that it needs for a packet, and for each byte of its payload.
 
     scan_byte: seconds for each byte of a tensor that is scanned for non-zeros.
+    element, index: in the layout by elements, seconds for each element of a tensor, which is scanned and written, and
+        for each index that any rank sends: to code, merge and look it up.
     """
 
     receive: float = 0.0
@@ -56,6 +58,13 @@ class Host:
     send: float = 0.0
     send_byte: float = 0.0
     scan_byte: float = 0.0
+    element: float = 0.0
+    index: float = 0.0
+
+    def with_threads(self, threads: int) -> Host:
+        """Return a host with so many times as many engine threads. Elements and indices are not for these."""
+        shared = {name: value / threads for name, value in asdict(self).items() if name not in ("element", "index")}
+        return replace(self, **shared)
 
 
 @dataclass(frozen=True)

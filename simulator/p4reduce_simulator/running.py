@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.collectives.plan import Taken
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, DEFAULT_LANES
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.protocol.operation import Zeros
+from p4reduce_simulator import elements
 from p4reduce_simulator.network import Network
 from p4reduce_simulator.simulation import PS, Simulation
 from p4reduce_simulator.workload import Workload, exact_sum
@@ -102,6 +104,7 @@ def simulate(
     pcap: Path | None = None,
     wall_limit: float = 86400.0,
     zeros: Zeros = "skipped",
+    layout: Taken = "blocks",
 ) -> Result:
     """Simulate the workload on the network.
 
@@ -111,7 +114,10 @@ def simulate(
     pcap: a file that gets each packet, with its time, headers and keys.
     record: the interval in seconds at which the bytes on links are recorded; 0 records none.
     zeros: how blocks of zeros are treated: "sent" is SwitchML's way.
+    layout: "elements" takes one operation alone, without the warm-up, whose layout is always by blocks.
     """
+    if layout == "elements" and (workload.operations > 1 or zeros == "sent"):
+        raise ValueError("one allreduce by elements is simulated, and skips zeros")
     began = time.monotonic()
     clocks = _clocks(workload, len(network.ranks), seed)
     form = {"slots": slots, "lanes": lanes, "block_size": block_size}
@@ -119,7 +125,7 @@ def simulate(
         limits = _Limits(until, began + wall_limit)
         exact = right = True
         for number in range(workload.warm_up):
-            one = replace(workload, operations=1, late=0.0, jitter=0.0)
+            one = replace(workload, operations=1, late=0.0, jitter=0.0).first(workload.warm_up_numel or workload.numel)
             starts = _starts(simulation, one, seed)
             _, was_exact, was_right = _reduce(simulation, one, starts, seed, -1 - number, limits, zeros)
             exact, right = exact and was_exact, right and was_right
@@ -129,7 +135,10 @@ def simulate(
             simulation.record(record, starts.min())
         if pcap:
             simulation.capture(pcap)
-        spans, was_exact, was_right = _reduce(simulation, workload, starts, seed, 0, limits, zeros)
+        if layout == "elements":
+            spans, was_exact, was_right = _reduce_elements(simulation, workload, starts, seed, limits)
+        else:
+            spans, was_exact, was_right = _reduce(simulation, workload, starts, seed, 0, limits, zeros)
         simulation.end_capture()
         sums = exact and was_exact, right and was_right
         return _result(simulation, before, spans, *sums, record, time.monotonic() - began)
@@ -171,6 +180,22 @@ def _reduce(
     simulation.forget_arrays()
     exact = all(np.array_equal(values, totals[index // ranks]) for index, values in enumerate(arrays))
     return spans, exact, exact or (workload.file is not None and _are_specified(workload, ranks, simulation, arrays))
+
+
+def _reduce_elements(
+    simulation: Simulation, workload: Workload, starts: npt.NDArray[np.float64], seed: int, limits: _Limits
+) -> tuple[list[tuple[float, float]], bool, bool]:
+    """Run one allreduce by elements, as `_reduce` runs those by blocks."""
+    tensors = list(workload.tensors(len(simulation.network.ranks), seed, workload.warm_up))
+    spans, there, sums = elements.allreduce(
+        simulation, tensors, starts, lambda: simulation.run(limits.until, limits.deadline)
+    )
+    total = None
+    for values in tensors:
+        total = exact_sum(total, values[there])
+    exact = all(np.array_equal(values, total) for values in sums)
+    expected = reference_allreduce([values[there] for values in tensors], block_size=simulation.block_size)
+    return spans, exact, exact or (workload.file is not None and all(np.array_equal(some, expected) for some in sums))
 
 
 def _are_specified(workload: Workload, ranks: int, simulation: Simulation, results: Sequence[npt.NDArray[Any]]) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,10 +14,13 @@ from typing import Any, TypeVar
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import bits_per_second
 from p4reduce_simulator.network import Cable, Host, Link, Network, Switch
-from p4reduce_simulator.workload import Workload
+from p4reduce_simulator.workload import OVERLAPS, PATTERNS, Workload
 
 LINK = "rate=100gbit,delay=1us,queue=1MB,mark=200kB,loss=0.01,burst=16kB"
-HOST = "receive=300ns,receive-byte=50ps,send=250ns,send-byte=50ps,scan-byte=71ps"
+HOST = "receive=300ns,receive-byte=50ps,send=250ns,send-byte=50ps,scan-byte=71ps,element=3ns,index=70ns"
+PATTERN = f"How non-zeros lie: one of {', '.join(PATTERNS)}."
+RUN = "Elements of a row; with runs and clustered, elements or blocks of a run on average."
+OVERLAP = f"Overlap of the ranks' non-zeros: one of {', '.join(OVERLAPS)}, or a share that all have in common."
 SWITCH = "delay=500ns,receive=200ns,send=50ns"
 _KEYS = ("name", "switches", "hosts", "links", "edge", "core", "workers", "roots", "hierarchical")
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
@@ -69,6 +73,8 @@ def properties(option: str, text: str, default: P, example: str) -> P:
 
 def workload(**settings: Any) -> Workload:
     """Return the workload with settings from options of the same names. Raises P4ReduceError."""
+    with suppress(KeyError, ValueError):  # a share; names and what is neither stay texts
+        settings["overlap"] = float(settings["overlap"])
     try:
         return Workload(**settings)
     except ValueError as error:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE as BLOCK
 
-PATTERNS = ("blocks", "elements", "clustered")
+PATTERNS = ("blocks", "elements", "rows", "runs", "clustered")
 OVERLAPS = ("random", "all", "none")
 DTYPES = {"float32": np.float32, "int32": np.int32}
 _LARGEST = 127
-_MASK, _VALUES = 0, 1  # random sequences
+_MASK, _VALUES, _COMMON = 0, 1, 2  # random sequences
 
 Array = npt.NDArray[Any]
 
@@ -26,29 +26,34 @@ class Workload:
     """Allreduces of tensors that are zero where the pattern says so.
 
     numel: elements of a tensor.
-    density: the share of non-zero blocks, or of non-zero elements with the pattern "elements".
-    pattern: "blocks" and "elements" are independent of each other; "clustered" are blocks in runs of `run` on average.
-    block: elements of a block.
+    density: the share of non-zero blocks, rows or elements.
+    pattern: "blocks", "rows" and "elements" are independent of each other; "runs" are elements, and "clustered" are
+        blocks, in runs of `run` on average.
+    block, run: elements of a block; elements of a row, and elements or blocks of a run.
     overlap: whether the ranks' non-zeros are independent ("random"), the same ("all"), or as different as possible
-        ("none").
+        ("none"); or a share of them that all ranks have in common, while the others are independent.
+    dense: a share of the elements, at the end, that is never zero, and does not count in the density.
     operations: how many allreduces follow each other. Each is submitted `interval` seconds after the one before.
     warm_up: allreduces before these, which are not part of the result: in the first one, workers measure the path.
+    warm_up_numel: the elements of each of these at most; 0: all.
     late: seconds that the last rank is later than the others.
     jitter: the longest time that a rank is late at random, in seconds.
     skew: the largest difference of a host's clock from the time, in seconds; and drift: in seconds a second.
-    file: an array of shape (ranks, numel) with the tensors, as .npy, which replaces numel, density and pattern.
+    file: an array of shape (ranks, elements), as .npy, whose first `numel` columns replace density and pattern.
     """
 
     numel: int = 1 << 18
     density: float = 1.0
     pattern: str = "blocks"
-    overlap: str = "random"
+    overlap: str | float = "random"
+    dense: float = 0.0
     run: int = 16
     block: int = BLOCK
     dtype: str = "float32"
     operations: int = 1
     interval: float = 0.0
     warm_up: int = 1
+    warm_up_numel: int = 0
     late: float = 0.0
     jitter: float = 0.0
     skew: float = 0.0
@@ -56,17 +61,21 @@ class Workload:
     file: str | None = None
 
     def __post_init__(self) -> None:
-        for name, accepted in (("pattern", PATTERNS), ("overlap", OVERLAPS), ("dtype", tuple(DTYPES))):
+        for name, accepted in (("pattern", PATTERNS), ("dtype", tuple(DTYPES))):
             if getattr(self, name) not in accepted:
                 raise ValueError(f"{name} {getattr(self, name)}: accepted are {', '.join(accepted)}")
+        if self.overlap not in OVERLAPS and not (isinstance(self.overlap, (int, float)) and 0 <= self.overlap <= 1):
+            raise ValueError(f"overlap {self.overlap}: accepted are {', '.join(OVERLAPS)}, and shares of 0 to 1")
         for name, least, most, unit in (
             ("numel", 1, 1 << 40, ""),
             ("density", 0, 1, ""),
+            ("dense", 0, 1, ""),
             ("run", 1, 1 << 20, ""),
             ("block", 1, 1 << 20, ""),
             ("operations", 1, 1 << 16, ""),
             ("interval", 0, 3600, "s"),
             ("warm_up", 0, 1 << 16, ""),
+            ("warm_up_numel", 0, 1 << 40, ""),
             ("late", 0, 3600, "s"),
             ("jitter", 0, 3600, "s"),
             ("skew", 0, 10**6, "s"),
@@ -77,8 +86,20 @@ class Workload:
 
     @property
     def unit(self) -> int:
-        """Elements that are zero or not together: those of a block, or one."""
-        return 1 if self.file or self.pattern == "elements" else self.block
+        """Elements that are zero or not together: those of a block or row, or one."""
+        if self.file or self.pattern in ("elements", "runs"):
+            return 1
+        return self.run if self.pattern == "rows" else self.block
+
+    def first(self, numel: int) -> Workload:
+        """Return the same with tensors of `numel` elements at most."""
+        return replace(self, numel=min(numel, self.numel))
+
+    def union(self, ranks: int) -> float:
+        """Return the expected share of elements that are not zero in the sum of so many ranks; not of a file."""
+        common, own = self._shares()
+        apart = min(1.0, ranks * own) if self.overlap == "none" else 1 - (1 - own) ** ranks
+        return self.dense + (1 - self.dense) * (common + (1 - common) * apart)
 
     def tensors(self, ranks: int, seed: int, operation: int = 0) -> Iterator[Array]:
         """Yield each rank's tensor. Sums of any of them are exact in the dtype."""
@@ -93,42 +114,54 @@ class Workload:
         if self.file:
             yield from (values != 0 for values in self._stored(ranks))
             return
-        drawn: npt.NDArray[np.float32] | None = None
+        common, own = self._shares()
+        drawn = self._draw(np.random.default_rng([seed, operation, _COMMON]))
+        same = drawn < common
         for rank in range(ranks):
-            if drawn is None or self.overlap == "random":
+            if own and (not rank or self.overlap != "none"):
                 drawn = self._draw(np.random.default_rng([seed, operation, _MASK, rank]))
-            start = np.float32(rank * self.density % 1 if self.overlap == "none" else 0)
-            yield (drawn - start) % np.float32(1) < self.density
+            start = np.float32(rank * own % 1 if self.overlap == "none" else 0)
+            mask = same | ((drawn - start) % np.float32(1) < own if start else drawn < own)
+            mask[len(mask) - round(self.dense * len(mask)) :] = True
+            yield mask
+
+    def _shares(self) -> tuple[float, float]:
+        """Return the share of units that all ranks have, and of the others the share that each rank has."""
+        share = {"random": 0.0, "all": 1.0, "none": 0.0}.get(str(self.overlap), self.overlap)
+        common = float(share) * self.density
+        return common, (self.density - common) / (1 - common) if common < 1 else 0.0
 
     def _stored(self, ranks: int) -> Iterator[Array]:
         stored = np.load(str(self.file), mmap_mode="r")
-        if stored.ndim != 2 or stored.shape[0] < ranks:
-            raise ValueError(f"{self.file} has shape {stored.shape}: accepted is ({ranks} ranks or more, elements)")
+        if stored.ndim != 2 or stored.shape[0] < ranks or stored.shape[1] < self.numel:
+            accepted = f"({ranks} ranks or more, {self.numel} elements or more)"
+            raise ValueError(f"{self.file} has shape {stored.shape}: accepted is {accepted}")
         for rank in range(ranks):
-            yield np.array(stored[rank], dtype=DTYPES[self.dtype])
+            yield np.array(stored[rank, : self.numel], dtype=DTYPES[self.dtype])
 
     def _draw(self, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-        """Return a number of 0 to 1 for each block or element. Those below the density are non-zero."""
-        blocks = -(-self.numel // self.block)
-        if self.pattern == "elements":
-            return rng.random(self.numel, np.float32)
-        if self.pattern == "blocks":
-            return rng.random(blocks, np.float32)
-        runs = rng.geometric(1 / self.run, 2 * blocks // self.run + 64)
+        """Return a number of 0 to 1 for each unit. Those below the density are non-zero."""
+        units = -(-self.numel // self.unit)
+        if self.pattern not in ("runs", "clustered"):
+            return rng.random(units, np.float32)
+        runs = rng.geometric(1 / self.run, 2 * units // self.run + 64)
         drawn = np.repeat(rng.random(len(runs), np.float32), runs)
-        return drawn[:blocks] if len(drawn) >= blocks else np.resize(drawn, blocks)
+        return drawn[:units] if len(drawn) >= units else np.resize(drawn, units)
 
     def _values(self, rng: np.random.Generator, mask: npt.NDArray[np.bool_], ranks: int) -> Array:
+        """Return values that are not zero where the mask is set. Memory of zeros is not touched."""
         largest = min(_LARGEST, (1 << 20) // ranks)
-        values = rng.integers(1, largest, self.numel, np.int32, endpoint=True)
-        values = np.where(rng.integers(0, 2, self.numel, np.int8), values, -values).astype(DTYPES[self.dtype])
-        if self.pattern == "elements":
-            values[~mask] = 0
-        else:
-            values[np.repeat(~mask, self.block)[: self.numel]] = 0
-        return values
+        units = np.flatnonzero(mask)
+        drawn = rng.integers(-largest, largest, (len(units), self.unit), np.int8)
+        drawn += drawn >= 0
+        values = np.zeros((len(mask), self.unit), DTYPES[self.dtype])
+        values[units] = drawn
+        return values.reshape(-1)[: self.numel]
 
 
 def exact_sum(total: Array | None, values: Array) -> Array:
-    """Return the sum so far with another rank's values."""
-    return values.astype(np.float64 if values.dtype.kind == "f" else np.int64) if total is None else total + values
+    """Return the sum so far with another rank's values, which are added in place."""
+    if total is None:
+        return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+    total += values
+    return total

@@ -86,7 +86,7 @@ def test_tensors_in_a_file(tmp_path: Path) -> None:
         (["--leaves", "3"], "--leaves 3: accepted with --topology tree, clos"),
         (["--topology", "tree", "--spines", "3"], "--spines 3: accepted with --topology clos"),
         (["--core", "rate=1gbit"], "--core rate=1gbit: accepted with --topology tree, clos, FILE"),
-        (["--pattern", "rows"], "--pattern rows: accepted are blocks, elements, clustered"),
+        (["--pattern", "spots"], "--pattern spots: accepted are blocks, elements, rows, runs, clustered"),
         (["--operations", "70000"], "--operations 70000: accepted are 1 to 65536"),
         (["--warm-up", "70000"], "--warm-up 70000: accepted are 0 to 65536"),
         (["--late", "4000s"], "--late 4000.0s: accepted are 0 to 3600s"),

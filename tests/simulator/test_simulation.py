@@ -14,6 +14,7 @@ from p4reduce.commands.cli import app
 from p4reduce.protocol.constants import Outcome
 from p4reduce_simulator import Cable, Host, Link, Network, Switch, Workload, clos, simulate, star
 from p4reduce_simulator.simulation import Simulation
+from p4reduce_simulator.workload import OVERLAPS, PATTERNS
 
 SMALL = Workload(numel=1 << 14)
 SLOW = Link(rate=10**9, delay=5e-6)
@@ -51,8 +52,10 @@ WORKLOADS = st.builds(
     Workload,
     numel=st.integers(1, 20_000),
     density=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
-    pattern=st.sampled_from(["blocks", "elements", "clustered"]),
-    overlap=st.sampled_from(["random", "all", "none"]),
+    pattern=st.sampled_from(PATTERNS),
+    overlap=st.sampled_from([*OVERLAPS, 0.5]),
+    dense=st.sampled_from([0.0, 0.1]),
+    warm_up_numel=st.sampled_from([0, 1000]),
     dtype=st.sampled_from(["float32", "int32"]),
     operations=st.integers(1, 3),
     late=st.sampled_from([0.0, 0.05]),
@@ -218,7 +221,8 @@ def test_a_switch_that_is_software_needs_time_for_each_packet() -> None:
         (lambda: Network("n", ("a", "b"), ("b",)).trees, "no cables lead from b to a"),
         (lambda: Link(loss=2), "loss of a link is 2: accepted are 0 to 1"),
         (lambda: Workload(density=-1), "density -1: accepted are 0 to 1"),
-        (lambda: Workload(pattern="x"), "pattern x: accepted are blocks, elements, clustered"),
+        (lambda: Workload(pattern="x"), "pattern x: accepted are blocks, elements, rows, runs, clustered"),
+        (lambda: Workload(overlap=1.5), "overlap 1.5: accepted are random, all, none, and shares of 0 to 1"),
         (lambda: clos(4, 3, pods=2), "accepted are at least as many ranks as leaves"),
     ],
 )

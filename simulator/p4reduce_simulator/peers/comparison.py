@@ -18,7 +18,10 @@ from p4reduce_simulator.workload import Workload
 IN_SWITCHES: Mapping[str, Zeros] = {"p4reduce": "skipped", "switchml": "sent"}
 """Systems that run as p4reduce's workers and switches, and the treatment of blocks of zeros in each."""
 
-KNOWN = (*IN_SWITCHES, *SYSTEMS)
+BY_ELEMENTS = "p4reduce-elements"
+"""p4reduce with its layout by elements."""
+
+KNOWN = (*IN_SWITCHES, BY_ELEMENTS, *SYSTEMS)
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,11 @@ def compare(
     support = Support(workload, len(network.ranks), seed)
     runs = []
     for system in systems:
-        if system in IN_SWITCHES:
+        if system in IN_SWITCHES or system == BY_ELEMENTS:
             result = simulate(
-                network, workload, seed=seed, slots=slots, until=until, wall_limit=wall_limit, zeros=IN_SWITCHES[system]
-            )
+                network, workload, seed=seed, slots=slots, until=until, wall_limit=wall_limit,
+                zeros=IN_SWITCHES.get(system, "skipped"), layout="elements" if system == BY_ELEMENTS else "blocks",
+            )  # fmt: skip
             if not result.right:
                 raise ValueError(f"{system}: a sum is wrong")
             runs.append(_run(system, result.times[0], result.links, result.events, result.wall))

@@ -29,7 +29,7 @@ class Support:
 
     @property
     def numel(self) -> int:
-        return len(self._masks[0]) if self.workload.file else self.workload.numel
+        return self.workload.numel
 
     @cached_property
     def nonzero(self) -> float:
@@ -46,13 +46,14 @@ class Support:
 
     def blocks(self, size: int) -> list[Blocks]:
         """Return whether each block of `size` elements has a non-zero, for each rank."""
-        width = round(self._scale)
-        if size % width and width % size:
-            raise ValueError(f"blocks of {size} elements: accepted are multiples and divisors of {width}")
-        count = -(-self.numel // size)
-        if size < width:
-            return [np.repeat(mask, width // size)[:count] for mask in self._masks]
-        return [np.logical_or.reduceat(mask, np.arange(0, len(mask), size // width)) for mask in self._masks]
+        width = self.workload.unit
+        starts = np.arange(0, self.numel, size)
+        first, end = starts // width, -(-np.minimum(starts + size, self.numel) // width)
+        found = []
+        for mask in self._masks:
+            before = np.concatenate(([0], np.cumsum(mask)))  # non-zero units before each
+            found.append(before[end] > before[first])
+        return found
 
     @cached_property
     def _masks(self) -> Sequence[Blocks]:

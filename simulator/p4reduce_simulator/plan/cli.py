@@ -20,18 +20,20 @@ from p4reduce_bench.processes.termination import command
 from p4reduce_simulator import texts
 from p4reduce_simulator.network import Host, Link, Network, Switch, clos, star
 from p4reduce_simulator.peers.algorithms import SYSTEMS
+from p4reduce_simulator.peers.comparison import BY_ELEMENTS
 from p4reduce_simulator.plan import report
 from p4reduce_simulator.plan.gradients import Drawn, Gradients, Recorded
 from p4reduce_simulator.plan.models import MODELS
 from p4reduce_simulator.plan.planning import Setup
 from p4reduce_simulator.plan.planning import plan as make
-from p4reduce_simulator.workload import OVERLAPS, PATTERNS, Workload
+from p4reduce_simulator.workload import Workload
 from p4reduce_targets.native.library import LibraryMissing
 
 JSON_VERSION = 1
-ENGINE = "receive=460ns,send=460ns,scan-byte=71ps"
-"""Of one engine thread, as docs/benchmarks.md has measured it."""
+ENGINE = "receive=460ns,send=460ns,scan-byte=71ps,element=3ns,index=70ns"
+"""Of one engine thread, as docs/benchmarks.md has measured it; element and index as in `collectives.choice`."""
 _RANKS_OF_A_LEAF = 16
+_MOST_OF_ALL = 128  # workers, up to which all systems are compared
 
 
 # fmt: off
@@ -39,10 +41,11 @@ def plan(
     what: Annotated[str, Argument(metavar="MODEL|ELEMENTS|FILES", help=f"A model ({', '.join(MODELS)}), a number of "
         "elements or a size such as 100MiB, or a folder of recorded gradients.")],
     workers: Annotated[int, Option(min=2, help="Number of ranks, each at a host.")] = 8,
-    density: Annotated[float, Option(min=0, max=1, help="Share of non-zero blocks or elements; not of "
-        "recordings.")] = 1.0,
-    pattern: Annotated[str, Option(help=f"How non-zeros lie: one of {', '.join(PATTERNS)}.")] = "blocks",
-    overlap: Annotated[str, Option(help=f"Overlap of the ranks' non-zeros: one of {', '.join(OVERLAPS)}.")] = "random",
+    density: Annotated[float | None, Option(min=0, max=1, help="Share of non-zero blocks, rows or elements; not of "
+        "recordings. Default: the model's own, which is 1 for most.")] = None,
+    pattern: Annotated[str, Option(help=texts.PATTERN)] = "blocks",
+    run: Annotated[int, Option(min=1, help=texts.RUN)] = 16,
+    overlap: Annotated[str, Option(help=texts.OVERLAP)] = "random",
     link: Annotated[str, Option(help=f"Properties of links: some of {texts.LINK}.")] = "",
     core: Annotated[str, Option(help="Properties of links between switches. Default: those of --link, with a rate at "
         "which no link is oversubscribed.")] = "",
@@ -54,8 +57,8 @@ def plan(
     host: Annotated[str, Option(help=f"Processor time of an engine thread: some of {texts.HOST}.")] = ENGINE,
     threads: Annotated[int, Option(min=1, max=64, help="Engine threads of a rank.")] = 1,
     compute: Annotated[str, Option(help="Computing time of a step, for the speed-up of training.")] = "0s",
-    systems: Annotated[str, Option(help=f"Systems to compare with: some of {', '.join(SYSTEMS)}. Default: all that are "
-        "exact, up to 128 workers; otherwise ring.")] = "",
+    systems: Annotated[str, Option(help=f"Systems to compare with: some of {', '.join((BY_ELEMENTS, *SYSTEMS))}. "
+        "Default: all that are exact, up to 128 workers; otherwise ring.")] = "",
     seed: Annotated[int, Option(min=0, help="Equal seeds give equal plans.")] = 0,
     json_file: Annotated[Path | None, Option("--json", help="File to write the plan to, as JSON.")] = None,
     plot: Annotated[Path | None, Option(help="File to write a picture of the times to.")] = None,
@@ -67,15 +70,18 @@ def plan(
         processor = texts.properties("--host", host, Host(), texts.HOST)
         network = replace(
             _network(workers, leaves, spines, link, core),
-            host=Host(*(value / threads for value in asdict(processor).values())),
+            host=processor.with_threads(threads),
             switch=texts.properties("--switch", switch, Switch(), texts.SWITCH),
         )
         seconds = texts.seconds("--compute", compute)
-        named = grid.choices("--systems", systems, SYSTEMS) if systems else _usual(workers)
+        named = grid.choices("--systems", systems, (BY_ELEMENTS, *SYSTEMS)) if systems else _usual(workers)
         try:
             network.trees  # noqa: B018 - raises ValueError for a network that cannot add up
-            workload = texts.workload(density=density, pattern=pattern, overlap=overlap)
+            workload = None if density is None else texts.workload(
+                density=density, pattern=pattern, run=run, overlap=overlap)
             gradients = _gradients(what, workers, workload, Path(folder))
+            if not systems and workers <= _MOST_OF_ALL and gradients.is_scattered():
+                named.insert(0, BY_ELEMENTS)
             with outputs.progress(Console(stderr=True), transient=True) as progress:
                 task = progress.add_task("simulating", total=len(named) + 6)
                 made = make(Setup(network, slots, seed=seed), gradients, named,
@@ -95,20 +101,21 @@ def plan(
 
 
 def _usual(workers: int) -> list[str]:
-    if workers > 128:
+    if workers > _MOST_OF_ALL:
         return ["ring"]
     doubling = workers & (workers - 1) == 0
     return ["ring", *(["halving-doubling", "sparcml"] if doubling else []), "oktopk", "zen", "omnireduce"]
 
 
-def _gradients(what: str, workers: int, workload: Workload, folder: Path) -> Gradients:
+def _gradients(what: str, workers: int, workload: Workload | None, folder: Path) -> Gradients:
+    """Return the gradients; with the zeros of `workload`, or with the model's own."""
     if what in MODELS:
-        return Drawn(what, MODELS[what].parameters, workload)
+        return Drawn(what, MODELS[what].parameters, workload or MODELS[what].workload)
     if Path(what).exists():
         return Recorded.read(Path(what), workers, folder)
     try:
         numel = grid.elements(what, "float32")
-        return Drawn("a gradient", texts.workload(numel=numel).numel, workload)
+        return Drawn("a gradient", texts.workload(numel=numel).numel, workload or Workload())
     except P4ReduceError:
         raise P4ReduceError(
             f"{what}: accepted are {', '.join(MODELS)}, a number of elements from 1 on, a size such as 100MiB, and a "

@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.collectives.choice import elements_may_save
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.recordings import Recording, find
-from p4reduce_simulator.workload import DTYPES, Workload
+from p4reduce_simulator.workload import BLOCK, DTYPES, Workload
 
 _CHUNK = 4096  # elements of a recording that a sample has next to each other
 _LARGEST = 127
+_SAMPLE = 1 << 20
 
 
 class Gradients(ABC):
@@ -27,6 +29,14 @@ class Gradients(ABC):
     @abstractmethod
     def sample(self, numel: int) -> Workload:
         """Return a workload of about `numel` elements that has the same share and pattern of zeros."""
+
+    def is_scattered(self) -> bool:
+        """Return whether there are zeros within the blocks that are not zero, so that elements may save something."""
+        mask = next(self.sample(_SAMPLE).masks(1, 0))
+        unit = self.sample(_SAMPLE).unit
+        elements = np.flatnonzero(np.repeat(mask, unit)[: self.numel])
+        blocks = np.count_nonzero(np.diff(elements // BLOCK, prepend=-1))
+        return elements_may_save(min(_SAMPLE, self.numel), BLOCK, 1, len(elements), blocks)
 
     @abstractmethod
     def union(self, ranks: int) -> float | None:
@@ -45,9 +55,7 @@ class Drawn(Gradients):
         return replace(self.workload, numel=min(numel, self.numel))
 
     def union(self, ranks: int) -> float | None:
-        density = self.workload.density
-        shares = {"all": density, "none": min(1.0, ranks * density), "random": 1 - (1 - density) ** ranks}
-        return shares[self.workload.overlap]
+        return self.workload.union(ranks)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from p4reduce.collectives.plan import Taken
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, DEFAULT_LANES
 from p4reduce_simulator.network import Host, Link, Network
 from p4reduce_simulator.peers.algorithms import SYSTEMS
+from p4reduce_simulator.peers.comparison import BY_ELEMENTS
 from p4reduce_simulator.peers.player import play
 from p4reduce_simulator.peers.support import Support
 from p4reduce_simulator.plan.gradients import Gradients
@@ -64,11 +68,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """The estimates of p4reduce, of other systems, and of p4reduce with each change; the most useful change first."""
+    """The estimates of p4reduce, of other systems, and of p4reduce with each change; the most useful change first.
+
+    density, blocks: the shares of a rank's elements and blocks that are not zero; blocks_of_sum: of the sum's blocks.
+    """
 
     gradients: str
     numel: int
     density: float
+    blocks: float
+    blocks_of_sum: float
     ranks: int
     ours: Estimate
     others: Mapping[str, Estimate]
@@ -107,7 +116,7 @@ def plan(
     Other systems' hosts have no processor times, as if all of them were RDMA.
     """
     ranks = len(setup.network.ranks)
-    small = smaller_sample(setup, gradients.numel)
+    small = smaller_sample(setup, gradients)
     if not _is_enough(setup, gradients.numel, small):
         raise ValueError(
             f"{setup.slots} slots and {ranks} workers: a simulation of so many is too large: use fewer slots"
@@ -129,7 +138,8 @@ def plan(
         done(name)
     changes.sort(key=lambda change: change.estimate.time)
     support = Support(gradients.sample(small), ranks, setup.seed)
-    return Plan(gradients.name, gradients.numel, support.nonzero / support.numel, ranks, ours, others, tuple(changes))
+    density, shares = support.nonzero / support.numel, _shares_of_blocks(support, setup.block_size)
+    return Plan(gradients.name, gradients.numel, density, *shares, ranks, ours, others, tuple(changes))
 
 
 def changes_of(setup: Setup) -> list[tuple[str, str, Setup]]:
@@ -156,10 +166,8 @@ def changes_of(setup: Setup) -> list[tuple[str, str, Setup]]:
     if 4 * setup.slots <= _MOST_SLOTS:
         found.append(("4 times the slots", "slots", replace(setup, slots=4 * setup.slots)))
     if host != Host():
-        halved = Host(*(value / 2 for value in asdict(host).values()))
-        found.append(
-            ("twice the engine threads", "the processor", replace(setup, network=replace(network, host=halved)))
-        )
+        faster = replace(setup, network=replace(network, host=host.with_threads(2)))
+        found.append(("twice the engine threads", "the processor", faster))
     if setup.block_size == DEFAULT_BLOCK_SIZE:
         found.append(
             ("blocks of 256", "headers" if host == Host() else "the processor", replace(setup, block_size=256))
@@ -203,11 +211,24 @@ def estimate(
     return Estimate(max(second, second + slope * (whole - works[1])), tuple(samples))
 
 
-def smaller_sample(setup: Setup, numel: int) -> int:
-    """Return a size at which each slot has several rounds, also with the changes, and that all ranks fit in memory."""
+def smaller_sample(setup: Setup, gradients: Gradients) -> int:
+    """Return a size at which each slot has several rounds, also with the changes, and that all ranks fit in memory.
+
+    Only blocks that are not zero take rounds. A first sample, without zeros large enough, says how many these are.
+    """
     wanted = _ROUNDS * 4 * setup.slots * DEFAULT_LANES * setup.block_size  # 4: of changes_of
-    most = max(_MOST // len(setup.network.ranks) // _SHARE, DEFAULT_LANES * setup.block_size)
-    return min(wanted, most, numel)
+    ranks = len(setup.network.ranks)
+    most = min(max(_MOST // ranks // _SHARE, DEFAULT_LANES * setup.block_size), gradients.numel)
+    if wanted < most:
+        _, share = _shares_of_blocks(Support(gradients.sample(wanted), ranks, setup.seed), setup.block_size)
+        wanted = round(min(wanted / share, most)) if share else most
+    return min(wanted, most)
+
+
+def _shares_of_blocks(support: Support, size: int) -> tuple[float, float]:
+    """Return the shares of blocks that are not zero: of a rank on average, and of the sum."""
+    blocks = support.blocks(size)
+    return float(np.mean(blocks)), float(np.logical_or.reduce(blocks).mean())
 
 
 def _is_enough(setup: Setup, numel: int, small: int) -> bool:
@@ -216,28 +237,34 @@ def _is_enough(setup: Setup, numel: int, small: int) -> bool:
     return numel <= _SHARE * small or rounds >= _LEAST_ROUNDS
 
 
-def time_of_ours(setup: Setup, gradients: Gradients, small: int) -> Estimate:
+def time_of_ours(setup: Setup, gradients: Gradients, small: int, layout: Taken = "blocks") -> Estimate:
     """Return p4reduce's time of an allreduce, from samples of `small` elements and more."""
 
     def measure(support: Support) -> float:
         result = simulate(
             setup.network,
-            support.workload,
+            replace(support.workload, warm_up_numel=small),
             seed=setup.seed,
             slots=setup.slots,
             lanes=DEFAULT_LANES,
             block_size=setup.block_size,
+            layout=layout,
         )
         if not result.right:
             raise ValueError("p4reduce: a sum is wrong")
         return result.times[0]
 
     rate = setup.network.edge.rate
+    ranks = len(setup.network.ranks)
+    if layout == "elements":  # indices and values of all ranks
+        return estimate(measure, gradients, small, ranks, seed=setup.seed, dense=True)
     least = 32 / rate if rate else 0.0  # a rank receives each element of the sum that is not zero
-    return estimate(measure, gradients, small, len(setup.network.ranks), seed=setup.seed, least=least)
+    return estimate(measure, gradients, small, ranks, seed=setup.seed, least=least)
 
 
 def _theirs(system: str, setup: Setup, gradients: Gradients, small: int) -> Estimate:
+    if system == BY_ELEMENTS:
+        return time_of_ours(setup, gradients, small, "elements")
     network, ranks = replace(setup.network, host=Host()), len(setup.network.ranks)
 
     def measure(support: Support) -> float:

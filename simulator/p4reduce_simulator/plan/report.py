@@ -9,6 +9,7 @@ from rich.table import Table
 
 from p4reduce_bench import outputs
 from p4reduce_bench.outputs import number
+from p4reduce_simulator.peers.comparison import BY_ELEMENTS
 from p4reduce_simulator.plan.planning import Estimate, Plan
 
 
@@ -42,18 +43,21 @@ def changes(plan: Plan) -> Table:
 def sentences(plan: Plan) -> list[str]:
     """Return what binds, what to change, and whether another system is faster."""
     said = [f"What binds: {plan.binds}."]
+    if plan.density < 1:
+        said.append(
+            f"Blocks that are not zero: {plan.blocks:.3g} of a worker's, {plan.blocks_of_sum:.3g} of the sum's."
+        )
     worthwhile = plan.worthwhile()
     if worthwhile:
         tried = ", ".join(f"{change.name} ({plan.gain(change):.2f} times as fast)" for change in worthwhile)
         said.append(f"What helps: {tried}.")
     else:
         said.append("No change that was tried makes it 5 % faster.")
-    faster = [system for system in plan.others if plan.speed_up(system) < 1]
+    if BY_ELEMENTS in plan.others and plan.speed_up(BY_ELEMENTS) < 1:
+        said.append(f"{BY_ELEMENTS} is faster here: use allreduce without `layout`, or with layout='elements'.")
+    faster = [system for system in plan.others if plan.speed_up(system) < 1 and system != BY_ELEMENTS]
     if faster:
-        said.append(
-            f"Faster here, as published algorithms without processor time: {', '.join(faster)}. p4reduce is simulated "
-            "with blocks, not with its layout by elements."
-        )
+        said.append(f"Faster here, as published algorithms without processor time: {', '.join(faster)}.")
     said.append(_basis(plan.ours))
     return said
 
