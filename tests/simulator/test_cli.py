@@ -78,7 +78,10 @@ def test_tensors_in_a_file(tmp_path: Path) -> None:
         (["--dtype", "float64"], "--dtype float64: accepted are float32, int32"),
         (["--late", "soon"], "--late soon: accepted are times such as"),
         (["--topology", "nothing.yaml"], "nothing.yaml: it cannot be read"),
-        (["--systems", "p4reduce,nccl"], "--systems p4reduce,nccl: accepted are p4reduce, switchml, ring"),
+        (
+            ["--systems", "p4reduce,nccl"],
+            "--systems p4reduce,nccl: accepted are p4reduce, switchml, p4reduce-elements",
+        ),
         (["--systems", "ring", "--late", "1s"], "systems are compared by one allreduce"),
         (["--systems", "ring", "--pcap", "x.pcap"], "--pcap x.pcap: accepted with --systems p4reduce alone"),
         (["--link", "loss=1", "--until", "1s"], "rank 0: the operation has not ended"),

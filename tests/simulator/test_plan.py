@@ -147,6 +147,17 @@ def test_a_plan_on_the_command_line(tmp_path: Path) -> None:
     assert picture.stat().st_size > 1000
 
 
+def test_zeros_of_models_and_of_sparsifiers_on_the_command_line() -> None:
+    code, said = run("lstm", "--workers", "2", "--systems", "ring")
+    assert code == 0, said
+    assert "0.0537 of them not zero" in said
+    code, said = run("1MiB", "--workers", "4", "--slots", "16", "--density", "0.01", "--pattern", "elements",
+                     "--overlap", "0.5", "--host", "index=0ns")  # fmt: skip
+    assert code == 0, said
+    assert "Blocks that are not zero: 47" in said
+    assert "p4reduce-elements is faster here: use allreduce without `layout`" in said
+
+
 def test_samples_that_are_dominated_by_losses_are_refused() -> None:
     """A plan once said 20 ms for what the links need 51 ms for, as both samples had waited for lost packets."""
     times = iter((0.027, 0.020))
@@ -188,12 +199,13 @@ def test_a_plan_of_recorded_gradients(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["alexnet"], "alexnet: accepted are resnet50, resnet152"),
-        (["1MiB", "--systems", "nccl"], "--systems nccl: accepted are ring"),
+        (["1MiB", "--systems", "nccl"], "--systems nccl: accepted are p4reduce-elements, ring"),
         (["1MiB", "--workers", "3", "--systems", "sparcml"], "3 ranks: accepted are powers of two"),
         (["1MiB", "--leaves", "9"], "accepted are at least as many ranks as leaves"),
         (["1MiB", "--host", "send=1"], "--host: send 1: accepted are times"),
         (["0"], "0: accepted are resnet50, resnet152"),
         (["1MiB", "--overlap", "some"], "--overlap some: accepted are random, all, none"),
+        (["1MiB", "--pattern", "rows"], "--pattern, --run and --overlap: accepted with --density"),
         (["1MiB", "--spines", "2"], "--spines 2: accepted with --leaves, or more than 32 workers"),
         (["1MiB", "--core", "rate=1gbit"], "--core rate=1gbit: accepted with --leaves"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,9 @@ from typer.testing import CliRunner
 
 from p4reduce.commands.cli import app
 from p4reduce.protocol.constants import Outcome
+from p4reduce.tensors.indices import Code
 from p4reduce_simulator import Cable, Host, Link, Network, Switch, Workload, clos, simulate, star
+from p4reduce_simulator.peers.support import Support
 from p4reduce_simulator.simulation import Simulation
 from p4reduce_simulator.workload import OVERLAPS, PATTERNS
 
@@ -229,3 +232,54 @@ def test_a_switch_that_is_software_needs_time_for_each_packet() -> None:
 def test_errors_say_what_is_accepted(make: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    NETWORKS,
+    LINKS,
+    st.integers(1, 20_000),
+    st.sampled_from([0.0, 0.0005, 0.05, 1.0]),
+    st.sampled_from([0.0, 0.05]),
+    st.integers(0, 3),
+)
+def test_sums_by_elements_are_exact_and_repeat(
+    network: Network, link: Link, numel: int, density: float, late: float, seed: int
+) -> None:
+    """Whether the non-zeros travel with the header or not, and whatever is lost."""
+    shaped = Network(network.name, network.switches, network.ranks, network.cables, network.roots, link, link)
+    workload = Workload(numel, density, "elements", late=late, skew=100.0)
+    found = [simulate(shaped, workload, seed=seed, slots=16, layout="elements") for _ in range(2)]
+    assert all(result.exact for result in found)
+    assert found[0].digest == found[1].digest
+    assert found[0].times[0] >= late
+
+
+def test_by_elements_each_rank_receives_indices_of_all_and_values_of_the_sum() -> None:
+    workload = Workload(1 << 20, 0.01, "elements")
+    support = Support(workload, 8)
+    result = simulate(star(8), workload, layout="elements")
+    words = 8 * Code(round(support.nonzero), workload.numel).words + support.union(8)
+    received = [link.bytes for link in result.links if link.destination.startswith("rank")]
+    assert max(received) == min(received) == pytest.approx(4 * words, rel=0.15)  # and headers
+    indices = Host(index=70e-9)
+    slow = simulate(Network("star", ("switch",), ("switch",) * 8, host=indices), workload, layout="elements")
+    assert slow.times[0] - result.times[0] == pytest.approx(70e-9 * 8 * support.nonzero, rel=0.02)
+
+
+def test_few_elements_travel_with_the_header(tmp_path: Path) -> None:
+    """Then it is one operation. Floats of a file, whose sums are rounded, have the bits that the protocol specifies."""
+    file = tmp_path / "tensors.npy"
+    values = np.zeros((3, 50_000), np.float32)
+    values[:, :40] = np.random.default_rng(1).standard_normal((3, 40))
+    np.save(file, values)
+    result = simulate(star(3), Workload(50_000, file=str(file), warm_up=0), layout="elements")
+    assert result.right
+    assert not result.exact
+    assert result.totals["operations"] == 3
+    np.save(file, np.tile(values[:, :40], 200))
+    many = simulate(star(3), Workload(8000, file=str(file), warm_up=0), layout="elements")
+    assert many.right
+    assert many.totals["operations"] == 9
+    with pytest.raises(ValueError, match="one allreduce by elements is simulated, and skips zeros"):
+        simulate(star(3), Workload(100, operations=2), layout="elements")

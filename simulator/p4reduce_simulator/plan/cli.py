@@ -77,9 +77,11 @@ def plan(
         named = grid.choices("--systems", systems, (BY_ELEMENTS, *SYSTEMS)) if systems else _usual(workers)
         try:
             network.trees  # noqa: B018 - raises ValueError for a network that cannot add up
-            workload = None if density is None else texts.workload(
-                density=density, pattern=pattern, run=run, overlap=overlap)
-            gradients = _gradients(what, workers, workload, Path(folder))
+            workload = texts.workload(
+                density=1.0 if density is None else density, pattern=pattern, run=run, overlap=overlap)
+            if density is None and workload != Workload():
+                raise P4ReduceError("--pattern, --run and --overlap: accepted with --density")
+            gradients = _gradients(what, workers, None if density is None else workload, Path(folder))
             if not systems and workers <= _MOST_OF_ALL and gradients.is_scattered():
                 named.insert(0, BY_ELEMENTS)
             with outputs.progress(Console(stderr=True), transient=True) as progress:

@@ -45,7 +45,7 @@ def sentences(plan: Plan) -> list[str]:
     said = [f"What binds: {plan.binds}."]
     if plan.density < 1:
         said.append(
-            f"Blocks that are not zero: {plan.blocks:.3g} of a worker's, {plan.blocks_of_sum:.3g} of the sum's."
+            f"Blocks that are not zero: {plan.blocks:.1%} of a worker's, {plan.blocks_of_sum:.1%} of the sum's."
         )
     worthwhile = plan.worthwhile()
     if worthwhile:
