@@ -98,8 +98,8 @@ class Workload:
     def union(self, ranks: int) -> float:
         """Return the expected share of elements that are not zero in the sum of so many ranks; not of a file."""
         common, own = self._shares()
-        apart = min(1.0, ranks * own) if self.overlap == "none" else 1 - (1 - own) ** ranks
-        return self.dense + (1 - self.dense) * (common + (1 - common) * apart)
+        others = min(1.0, ranks * own) if self.overlap == "none" else 1 - (1 - own) ** ranks
+        return self.dense + (1 - self.dense) * (common + (1 - common) * others)
 
     def tensors(self, ranks: int, seed: int, operation: int = 0) -> Iterator[Array]:
         """Yield each rank's tensor. Sums of any of them are exact in the dtype."""
