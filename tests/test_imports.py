@@ -51,7 +51,7 @@ ORDER = {
     "submit api ddp distributed commands trace __main__",
     "p4reduce_controller": "base tenants switches jobs observability store etcd p4runtime settings fabric webpage "
     "service standby commands doctor",
-    "p4reduce_simulator": "library network workload simulation running peers texts report plan figures cli",
+    "p4reduce_simulator": "library network workload simulation elements running peers texts report plan figures cli",
     "p4reduce_bench": "options outputs recordings processes peers allreduce analyze gradients training demo cli",
 }
 
