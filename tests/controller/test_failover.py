@@ -18,7 +18,8 @@ from p4reduce_controller.jobs.job import Job, Rounds, State, Takeover, TakeoverS
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.lifecycle import JobOptions, digest
 from p4reduce_controller.jobs.switches import Switches
-from p4reduce_controller.switches.aggregator import Layout
+from p4reduce_controller.service import status
+from p4reduce_controller.switches.aggregator import Counted, Layout
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.trees import Trees
@@ -228,6 +229,16 @@ def test_slots_of_all_threads_stay_if_there_is_no_room_for_one() -> None:
     assert [pool.free for pool in pools] == [1, 1]
 
 
+def test_the_traffic_of_slots_that_are_elsewhere_is_the_jobs() -> None:
+    harness = FailoverHarness(threads=2)
+    harness.kill(1)
+    takeover = harness.take_over()
+    at_first = {pair: Counted(10, 100) for pair in (*harness.job.every_number, *takeover.jobs)}
+    strangers = {(number, generation ^ 1): Counted(1, 1) for number, generation in takeover.jobs}
+    [traffic] = status._traffic(harness.job, [at_first | strangers, strangers])
+    assert (traffic.switch, traffic.packets, traffic.bytes) == (0, 40, 400)
+
+
 @pytest.mark.parametrize("number", range(3))
 def test_a_switch_that_lacks_the_entries_of_one_thread(number: int) -> None:
     harness = FailoverHarness(threads=3)
@@ -237,9 +248,11 @@ def test_a_switch_that_lacks_the_entries_of_one_thread(number: int) -> None:
     assert harness.take_over(3).tree == 1
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("why_not", ["all well", "old rank", "leaving", "turned off", "none left", "a short half"])
-def test_a_job_that_cannot_go_on_elsewhere_stays(why_not: str) -> None:
-    harness = FailoverHarness(moves_slots=why_not != "turned off", moves=why_not != "old rank")
+def test_a_job_that_cannot_go_on_elsewhere_stays(why_not: str, threads: int) -> None:
+    """An old rank with several threads does not say `moves` in Join."""
+    harness = FailoverHarness(threads=threads, moves_slots=why_not != "turned off", moves=why_not != "old rank")
     if why_not == "leaving":
         harness.leave(harness.sessions[1])
     dead = {"all well": [], "none left": [1, 0, 2]}.get(why_not, [1])

@@ -128,8 +128,8 @@ class Failover:
         firsts = [0, *accumulate(counts)]
         for at, placement in takeover.placements.items():
             thread = at // job.site.nodes
-            rounds = takeover.rounds.least[firsts[thread] : firsts[thread + 1]]
-            takeover.placements[at] = replace(placement, rounds=tuple(rounds))
+            own = takeover.rounds.least[firsts[thread] : firsts[thread + 1]]
+            takeover.placements[at] = replace(placement, rounds=tuple(own))
         self._lifecycle.add(TakeOver(job, takeover))
 
     def taken_over(self, job: Job, takeover: Takeover, problem: str, now: float) -> bool:

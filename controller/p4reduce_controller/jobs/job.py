@@ -267,6 +267,11 @@ class Job:
         """The number of trees of each thread. Thread t has those from t times this number on."""
         return len(self.site.trees.roots)
 
+    @property
+    def numbers_at_switches(self) -> list[tuple[int, int]]:
+        """Every number and generation by which a switch may know the job."""
+        return [*self.every_number, *(pair for takeover in self.takeovers for pair in takeover.jobs)]
+
     def takeover_of(self, tree: int) -> Takeover | None:
         """Return the latest takeover of the slots of a tree of the first thread, and of the same tree of the others."""
         return next((one for one in reversed(self.takeovers) if one.tree == tree), None)

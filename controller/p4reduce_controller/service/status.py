@@ -121,7 +121,7 @@ async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
 
 def _traffic(job: Job, by_switch: Sequence[Traffic]) -> Iterator[pb.Traffic]:
     for position, counted in enumerate(by_switch):
-        mine = [counted[one] for one in job.every_number if one in counted]
+        mine = [counted[one] for one in job.numbers_at_switches if one in counted]
         if mine:
             yield pb.Traffic(
                 switch=position, packets=sum(one.packets for one in mine), bytes=sum(one.bytes for one in mine)

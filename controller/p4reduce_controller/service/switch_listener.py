@@ -42,8 +42,7 @@ class SwitchListener:
                 "changed them, or this controller's record of the job (--state, --store) is out of date"
             )
         for job in self.runner.jobs.live:
-            numbers = [number for number, _ in (*job.numbers, *(pair for one in job.takeovers for pair in one.jobs))]
-            if any(number in lost_jobs for number in numbers):
+            if any(number in lost_jobs for number, _ in job.numbers_at_switches):
                 if job.moving and job.move is not None and not job.move.kept:
                     job.move.lost = why  # the job is installed again, unless the move cannot be saved
                 elif job.moving and job.move is not None and not job.move.done:
