@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.packet import Codec
-from tests.support.protocol.moving import LOSSES, Loss, run_losses
+from tests.support.protocol.moving import LOSSES, Loss, LyingSimulation, run_losses
+from tests.support.protocol.scenarios import random_calls, random_membership, random_network
 from tests.support.protocol.simulator import Network, Simulation
 from tests.support.protocol.worker_pair import new_worker
 
@@ -28,6 +30,36 @@ def test_sums_are_the_references_whenever_aggregators_are_lost(examples: int) ->
         run_losses(seed, aggregators, losses, tree=tree)
 
     check()
+
+
+@pytest.mark.parametrize("examples", [30, pytest.param(400, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+def test_a_rank_that_tells_false_rounds_makes_no_wrong_sum(examples: int) -> None:
+    """Operations end with the right sum, or fail, or wait for ever."""
+    ends = set()
+
+    @given(st.integers(0, 2**32), st.integers(1, 3), LOSSES)
+    @settings(max_examples=examples)
+    def check(seed: int, aggregators: int, losses: list[Loss]) -> None:
+        random = Random(seed)
+        membership = random_membership(random)
+        losses = [replace(one, aggregator=one.aggregator % aggregators, abandoned=frozenset()) for one in losses]
+        simulation = LyingSimulation(
+            membership, aggregators=aggregators, losses=losses, seed=seed, network=random_network(random)
+        )
+        calls = random_calls(random, membership)
+        operations = [operation for one in calls for operation in one.operations]
+        for one in calls:
+            simulation.submit_all(one.operations)
+        simulation.run(lambda: simulation.now > 100 or all(one.done for one in operations))
+        for one in calls:
+            for operation, own in zip(one.operations, one.inputs, strict=True):
+                ends.add("waits" if not operation.done else "fails" if operation.error else "well")
+                if operation.done and operation.error is None:
+                    expected = own if operation.read_only else one.expected
+                    assert operation.data.tobytes() == expected.tobytes()
+
+    check()
+    assert ends >= {"fails", "well"}
 
 
 def test_ranks_that_are_ahead_send_packets_of_the_round_before() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from p4reduce.errors import P4ReduceError
 from p4reduce.protocol import Membership
 from p4reduce.protocol.aggregators import (
     first_slot,
@@ -159,13 +160,14 @@ class MovingSimulation(Simulation):
 
     def _suspend(self, loss: Loss, rank: int, rounds: list[list[int]]) -> None:
         worker = self.workers[rank]
-        rounds.append(worker.suspend(loss.aggregator))
+        rounds.append(self._told(rank, worker.suspend(loss.aggregator)))
         self._after(rank)
         if len(rounds) < len(self.workers):
             return
         least = [min(each, key=lambda seq: (seq - each[0] + 2**31) % 2**32) for each in zip(*rounds, strict=True)]
         for own in rounds:
-            assert all((seq - first) % 2**32 in (0, 1) for seq, first in zip(own, least, strict=True))
+            if any((seq - first) % 2**32 > 1 for seq, first in zip(own, least, strict=True)):
+                raise ValueError("ranks are too far apart")
             self.repeated += own != least
         place, left = self._new_place(), list(least)
         for switches, slots in zip(place, self._slots, strict=True):
@@ -180,6 +182,10 @@ class MovingSimulation(Simulation):
             self.at(self._soon(loss), partial(self._rewind, loss.aggregator, rank, least, len(places) - 1))
         self.at(self.now + loss.spread, self._moved)
 
+    def _told(self, rank: int, rounds: list[int]) -> list[int]:  # noqa: ARG002
+        """Return the rounds that a rank tells the controller."""
+        return rounds
+
     def _rewind(self, aggregator: int, rank: int, rounds: list[int], place: int) -> None:
         self.workers[rank].rewind(aggregator, rounds, self.now)
         self._at[rank][aggregator] = place
@@ -188,6 +194,34 @@ class MovingSimulation(Simulation):
     def _moved(self) -> None:
         self._under_way = False
         self._lose_next()
+
+
+class LyingSimulation(MovingSimulation):
+    """A simulation in which the last rank tells false rounds, but otherwise does as it should.
+
+    The job ends when the controller or a rank notices.
+    """
+
+    def _told(self, rank: int, rounds: list[int]) -> list[int]:
+        if rank < len(self.workers) - 1:
+            return rounds
+        return [(seq + self.random.choice([-1, 0, 0, 1])) % 2**32 for seq in rounds]
+
+    def _suspend(self, loss: Loss, rank: int, rounds: list[list[int]]) -> None:
+        try:
+            super()._suspend(loss, rank, rounds)
+        except ValueError as error:
+            self._end(error)
+
+    def _rewind(self, aggregator: int, rank: int, rounds: list[int], place: int) -> None:
+        try:
+            super()._rewind(aggregator, rank, rounds, place)
+        except ValueError as error:
+            self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        for worker in self.workers:
+            worker.fail(P4ReduceError(str(error)))
 
 
 def run_losses(
