@@ -127,7 +127,9 @@ static void handle_packet(struct simulation *simulation, struct node *node, stru
     } else {
         const size_t length = packet->length - UDP_HEADERS_SIZE;
         node->busy_until += host->settings.receive + length * host->settings.receive_byte;
-        p4reduce_worker_receive(host->worker, payload, length, clock_at(host, node->busy_until));
+        const bool marked = (packet->frame[ETHERNET_SIZE + IPV4_TOS] & ECN_MASK) == ECN_CE;
+        const double now = clock_at(host, node->busy_until);
+        (marked ? p4reduce_worker_receive_marked : p4reduce_worker_receive)(host->worker, payload, length, now);
         host->since_tick++;
         finish_step(simulation, node);
     }

@@ -44,23 +44,26 @@ TWO_RACKS = ((0, 1), (2,))
 
 
 @pytest.mark.parametrize(
-    ("loss", "duplicates", "racks"),
+    ("loss", "duplicates", "marks", "racks"),
     [
-        pytest.param(0.05, 0.05, (), id="one switch"),
-        pytest.param(0.05, 0.05, TWO_RACKS, id="two racks"),
+        pytest.param(0.05, 0.05, 0, (), id="one switch"),
+        pytest.param(0.05, 0.05, 0, TWO_RACKS, id="two racks"),
+        pytest.param(0.05, 0.05, 0.1, TWO_RACKS, id="two racks with marks"),
+        pytest.param(0, 0, 0.1, (), id="marks"),
         *(
-            pytest.param(loss, 0, racks, marks=pytest.mark.slow, id=f"loss {loss}, {len(racks)} racks")
+            pytest.param(loss, 0, 0, racks, marks=pytest.mark.slow, id=f"loss {loss}, {len(racks)} racks")
             for loss in (0, 0.05)
             for racks in ((), TWO_RACKS)
         ),
     ],
 )
-def test_same_pace(loss: float, duplicates: float, racks: tuple[tuple[int, ...], ...]) -> None:
+def test_same_pace(loss: float, duplicates: float, marks: float, racks: tuple[tuple[int, ...], ...]) -> None:
     membership = Membership(1, 1, 0, 3, slots=32, lanes=1, block_size=4, first_seq=2**32 - 4)
-    network = simulator.Network(delay=0.002, loss=loss, duplicates=duplicates, duplicate_delay=0.01)
+    network = simulator.Network(delay=0.002, loss=loss, duplicates=duplicates, duplicate_delay=0.01, marks=marks)
     simulation = simulator.Simulation(membership, seed=1, network=network, racks=racks)
     simulation.reduce([[Operation(np.ones(4 * 32 * 8, np.float32))] for _ in range(3)])
     assert sum(worker.stats.slowdowns for worker in simulation.workers) > 0
+    assert bool(marks) == (sum(worker.stats.marks for worker in simulation.workers) > 0)
 
 
 def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:

@@ -27,6 +27,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_worker_free": (None, [c_void_p]),
     "p4reduce_worker_submit": (c_int, [c_void_p, POINTER(c.Request), c_double, _ERROR]),
     "p4reduce_worker_receive": (None, [c_void_p, c_char_p, c_size_t, c_double]),
+    "p4reduce_worker_receive_marked": (None, [c_void_p, c_char_p, c_size_t, c_double]),
     "p4reduce_worker_tick": (None, [c_void_p, c_double]),
     "p4reduce_worker_take": (c_size_t, [c_void_p, POINTER(Payload), c_size_t]),
     "p4reduce_worker_deadline": (c_double, [c_void_p]),

@@ -95,6 +95,7 @@ static void add_stats(p4reduce_stats *all, const p4reduce_stats *some) {
     all->foreign += some->foreign;
     all->slowdowns += some->slowdowns;
     all->local_fallbacks += some->local_fallbacks;
+    all->marks += some->marks;
 }
 
 // Adds the other engines' snapshots. The text of progress is that of the engine which is furthest behind.

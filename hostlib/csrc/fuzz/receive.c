@@ -67,7 +67,8 @@ static void submit(struct job *job, struct input *input) {
 static void receive(struct job *job, const uint8_t *bytes, size_t length) {
     uint8_t *exact = malloc(length + (length == 0));
     memcpy(exact, bytes, length);
-    p4reduce_worker_receive(job->worker, exact, length, job->now);
+    const bool marked = length >= AGGREGATION_SIZE && exact[AGGREGATION_SEQ + 3] & 1; // in odd rounds
+    (marked ? p4reduce_worker_receive_marked : p4reduce_worker_receive)(job->worker, exact, length, job->now);
     free(exact);
 }
 

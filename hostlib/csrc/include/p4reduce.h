@@ -110,9 +110,10 @@ typedef struct p4reduce_stats {
     uint64_t stale;     /* packets of an earlier round or generation, which are ignored */
     uint64_t foreign;   /* ignored: packets that are malformed or of another job, and ABORTs without its secret */
     double seconds;     /* time with at least one operation under way */
-    uint64_t slowdowns; /* times that the congestion window was reduced, because a queue seemed to have overflowed */
+    uint64_t slowdowns; /* times that the congestion window was reduced, because a queue was long or has overflowed */
     /* operations for which the kernel did not let ranks of the host read or map each other's tensors */
     uint64_t local_fallbacks;
+    uint64_t marks; /* answers of rounds of which a router has marked a packet, because of a long queue (ECN) */
 } p4reduce_stats;
 
 /* The type of an array's values. */

@@ -44,6 +44,11 @@ P4REDUCE_API p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, con
 /* Takes one UDP payload. If it is malformed, of another job or of an earlier round, it is only counted. */
 P4REDUCE_API void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_t length, double now);
 
+/* The same for a payload whose IP packet a router has marked (CE, RFC 3168): the worker sends more slowly. Call it only
+ * if the worker's own packets have ECT(0) in their IP headers. */
+P4REDUCE_API void p4reduce_worker_receive_marked(p4reduce_worker *worker, const void *payload, size_t length,
+                                                 double now);
+
 /* Sends packets that have their turn, and those that have waited too long for an answer. If packets wait for the scan,
  * it scans a bounded number of blocks. */
 P4REDUCE_API void p4reduce_worker_tick(p4reduce_worker *worker, double now);

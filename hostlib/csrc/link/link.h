@@ -65,7 +65,7 @@ static inline void link_mask_job(const struct link *link, uint8_t *payload) {
 
 // Hands the worker a packet that has arrived. Its job, generation and slot are the aggregator's, and become the job's.
 static inline void link_hand_over(const struct link *link, p4reduce_worker *worker, uint8_t *payload, size_t length,
-                                  double now) {
+                                  bool marked, double now) {
     if (link->aggregators > 0 && length >= AGGREGATION_SIZE) {
         for (const struct link *other = link->carried; other != NULL; other = other->next_carried)
             if (other->job == load_32(payload + AGGREGATION_JOB)) {
@@ -81,7 +81,7 @@ static inline void link_hand_over(const struct link *link, p4reduce_worker *work
             return; // no worker has sent it
         store_16(payload + AGGREGATION_SLOT, (uint16_t)mapped);
     }
-    p4reduce_worker_receive(worker, payload, length, now);
+    worker_receive(worker, payload, length, marked, now);
 }
 
 // Handles the kernel's error for a send. Returns whether the packets must be sent again later.

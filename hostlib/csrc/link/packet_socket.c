@@ -52,6 +52,7 @@ static void make_headers(struct packet_socket *packet, const uint8_t *without_le
         uint8_t *headers = packet->headers[lanes], *ipv4 = headers + ETHERNET_SIZE, *udp = ipv4 + IPV4_SIZE;
         const size_t length = packet->layout->bare_length + lanes * packet->layout->lane_length;
         memcpy(headers, without_lengths, UDP_HEADERS_SIZE);
+        ipv4[IPV4_TOS] = (uint8_t)((ipv4[IPV4_TOS] & ~ECN_MASK) | ECN_ECT_0);
         store_16(ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(IPV4_SIZE + UDP_SIZE + length));
         store_16(ipv4 + IPV4_CHECKSUM, internet_checksum(ipv4, IPV4_SIZE));
         store_16(udp + UDP_LENGTH, (uint32_t)(UDP_SIZE + length));
@@ -66,7 +67,8 @@ static unsigned take_frame(void *worker, const uint8_t *frame, size_t length, do
     const size_t udp_length = load_16(frame + ETHERNET_SIZE + IPV4_SIZE + UDP_LENGTH);
     if (udp_length < UDP_SIZE || ETHERNET_SIZE + IPV4_SIZE + udp_length > length)
         return 0;
-    p4reduce_worker_receive(worker, frame + UDP_HEADERS_SIZE, udp_length - UDP_SIZE, now);
+    const bool marked = (frame[ETHERNET_SIZE + IPV4_TOS] & ECN_MASK) == ECN_CE;
+    worker_receive(worker, frame + UDP_HEADERS_SIZE, udp_length - UDP_SIZE, marked, now);
     return 1;
 }
 

@@ -5,6 +5,7 @@
 #include "base/structures.h"
 #include "link/link.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ enum {
 
 union control {
     struct cmsghdr header;
-    char room[CMSG_SPACE(sizeof(int))];
+    char room[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint8_t))]; // the length of segments, and the TOS
 };
 
 struct udp {
@@ -42,27 +43,32 @@ struct udp {
     uint8_t datagrams[BATCH][LARGEST_DATAGRAM + 1];
 };
 
-// Returns the length of each packet in a super-packet, or the datagram's length if it is none.
-static size_t segment_length(struct msghdr *message, size_t length) {
+// Reads the length of each packet in a super-packet, which stays as it is for any other datagram, and whether the
+// packets are marked. The kernel makes a super-packet only of packets with the same TOS.
+static void read_control(struct msghdr *message, size_t *segment, bool *marked) {
     for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL; header = CMSG_NXTHDR(message, header))
         if (header->cmsg_level == SOL_UDP && header->cmsg_type == UDP_GRO) {
-            int segment;
-            memcpy(&segment, CMSG_DATA(header), sizeof segment);
-            return segment > 0 ? (size_t)segment : length;
+            int size;
+            memcpy(&size, CMSG_DATA(header), sizeof size);
+            if (size > 0)
+                *segment = (size_t)size;
+        } else if (header->cmsg_level == IPPROTO_IP && header->cmsg_type == IP_TOS) {
+            *marked = (*CMSG_DATA(header) & ECN_MASK) == ECN_CE;
         }
-    return length;
 }
 
 static unsigned take_datagram(const struct link *link, p4reduce_worker *worker, struct msghdr *message, size_t length,
                               double now) {
     uint8_t *bytes = message->msg_iov->iov_base;
-    const size_t segment = segment_length(message, length);
+    size_t segment = length;
+    bool marked = false;
     unsigned packets = 0;
+    read_control(message, &segment, &marked);
     do {
         const size_t some = (size_t)min_of(length, segment);
         if (link->aggregators <= 1) // otherwise the slot is the aggregator's
             worker_expect(worker, bytes + some, length - some);
-        link_hand_over(link, worker, bytes, some, now);
+        link_hand_over(link, worker, bytes, some, marked, now);
         bytes += some;
         length -= some;
         packets++;
@@ -76,8 +82,8 @@ static unsigned udp_receive(struct link *link, p4reduce_worker *worker, double n
         udp->messages[i].msg_hdr = (struct msghdr){
             .msg_iov = &udp->iovecs[i],
             .msg_iovlen = 1,
-            .msg_control = udp->gro ? &udp->controls[i] : NULL,
-            .msg_controllen = udp->gro ? sizeof udp->controls[i] : 0,
+            .msg_control = &udp->controls[i],
+            .msg_controllen = sizeof udp->controls[i],
         };
     int datagrams = recvmmsg(link->socket, udp->messages, udp->batch, MSG_DONTWAIT, NULL);
     if (datagrams <= 0) {
@@ -189,9 +195,15 @@ struct link *udp_open(int socket, p4reduce_error *error) {
     udp->batch = BATCH;
     for (unsigned i = 0; i < BATCH; i++)
         udp->iovecs[i] = (struct iovec){udp->datagrams[i], sizeof udp->datagrams[i]};
+    int tos = 0;
+    const int on = 1, off = 0;
+    socklen_t size = sizeof tos;
+    (void)getsockopt(socket, IPPROTO_IP, IP_TOS, &tos, &size); // the caller may have set a DSCP
+    tos = (tos & ~ECN_MASK) | ECN_ECT_0;
+    if (setsockopt(socket, IPPROTO_IP, IP_RECVTOS, &on, sizeof on) == 0) // otherwise marks would not be seen
+        (void)setsockopt(socket, IPPROTO_IP, IP_TOS, &tos, sizeof tos);
     const char *wanted = getenv("P4REDUCE_OFFLOAD"); // "none" turns GSO and GRO off, for measurements
     if (wanted == NULL || strcmp(wanted, "none") != 0) {
-        const int on = 1, off = 0;
         udp->gro = setsockopt(socket, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;
         udp->gso = setsockopt(socket, SOL_UDP, UDP_SEGMENT, &off, sizeof off) == 0;
     }

@@ -4,16 +4,16 @@
 // The window is a rate, not a count: `window` packets may leave in each round trip, evenly spaced. A packet is never
 // held back until another is answered, because ranks that hold back different slots would wait for each other.
 //
-//   state                  window                                     after each answer   after a loss that counts
+//   state                  window                                     after each answer   after a loss or mark that counts
 //   slow start             10 packets at first, below ssthresh        + 1                 congestion avoidance.
 //   congestion avoidance   ssthresh or more                           + 1 / window        congestion avoidance.
 //   unlimited              infinite, once it has reached the slots                        congestion avoidance.
 //
-// A loss that counts sets window and ssthresh to half of the packets in flight, or of the window if that is smaller;
-// to 2 at least. Two kinds of losses do not count:
+// A loss or a mark (CE, RFC 3168) that counts sets window and ssthresh to half of the packets in flight, or of the window if that is smaller;
+// to 2 at least. Two kinds do not count:
 //
 // - The packet was first sent before `reduced_at`: the window was already halved for this round trip (RFC 9002, 7.3.1).
-// - At most 3 packets are in queues, by Vegas's estimate of flight x (1 - min_rtt / srtt). Where nothing queues,
+// - A loss while at most 3 packets are in queues, by Vegas's estimate of flight x (1 - min_rtt / srtt). Where nothing queues,
 //   nothing overflows, and a packet was lost by chance (TCP Veno).
 //
 // After a pause, up to 10 packets may follow at once: the unused turns of that time. The next turn always follows from
@@ -39,11 +39,14 @@ double pace_next_turn(const struct pace *pace, const struct timer *timer);
 // Returns whether a packet may leave now. If so, it takes the turn.
 bool pace_take_turn(struct pace *pace, const struct timer *timer, double now);
 
-// Lets the window grow.
+// Lets the window grow. Not called for an answer that is marked.
 void pace_on_answer(struct pace *pace);
 
 // Halves the window if the loss counts. Returns whether the window is smaller. `sent_at`: when the lost packet was
 // first sent.
 bool pace_on_loss(struct pace *pace, const struct timer *timer, double sent_at, unsigned in_flight, double now);
+
+// The same for a marked answer to a packet.
+bool pace_on_mark(struct pace *pace, const struct timer *timer, double sent_at, unsigned in_flight, double now);
 
 #endif

@@ -119,12 +119,22 @@ static void judge_super_packets(struct recovery *recovery, const struct slot *sl
         recovery->super_packets = SUPER_PACKETS_LOST;
 }
 
-void recovery_on_result(struct recovery *recovery, struct slot *slot, bool completed, double now) {
+// Slows down: a router had a long queue for the slot's packet, for another rank's, or for the answer.
+static void take_mark(struct recovery *recovery, const struct slot *slot, double now) {
+    recovery->stats->marks++;
+    recovery->stats->slowdowns += pace_on_mark(&recovery->sending.pace, &recovery->timer, slot->first_sent_at,
+                                               in_flight(recovery), now);
+}
+
+void recovery_on_result(struct recovery *recovery, struct slot *slot, bool completed, bool marked, double now) {
     recovery->stats->rounds++;
     recovery->last_activity = now;
     if (slot_counted(slot)) // The round waited for a late rank. Otherwise the path may have become longer.
         recovery->backoff = timer_kept(&recovery->timer, recovery->backoff);
-    pace_on_answer(&recovery->sending.pace);
+    if (marked)
+        take_mark(recovery, slot, now);
+    else
+        pace_on_answer(&recovery->sending.pace);
     const unsigned copies = slot_copies(slot);
     recovery->stats->retransmissions -= slot->transmissions - copies;
     const bool lossy = completed && copies > 1 && !slot_counted(slot);
@@ -159,8 +169,11 @@ void recovery_on_late_answer(struct slot *slot, uint32_t seq) {
         slot->unacked_copies--;
 }
 
-void recovery_on_status(struct recovery *recovery, struct slot *slot, uint32_t counted, bool own, double now) {
+void recovery_on_status(struct recovery *recovery, struct slot *slot, uint32_t counted, bool own, bool marked,
+                        double now) {
     recovery->stats->statuses++;
+    if (marked)
+        take_mark(recovery, slot, now);
     if (slot->transmissions == 2 && own) { // The first transmission gets no STATUS, so this answers the second.
         timer_sample(&recovery->timer, now - slot->sent_at);
         if (slot->grouped)

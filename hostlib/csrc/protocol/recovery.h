@@ -81,8 +81,8 @@ void recovery_begin_anew(struct recovery *recovery, uint32_t slot_count);
 void recovery_send(struct recovery *recovery, struct slot *slot, double now);
 
 // Takes the RESULT of the slot's packet. `completed`: whether it names this worker, which completed the round or sent
-// its packet again.
-void recovery_on_result(struct recovery *recovery, struct slot *slot, bool completed, double now);
+// its packet again. `marked`: whether a router has marked it, or a packet of its round.
+void recovery_on_result(struct recovery *recovery, struct slot *slot, bool completed, bool marked, double now);
 
 // Sends the slot's packet no more, and expects no answer to it.
 void recovery_withdraw(struct recovery *recovery, struct slot *slot);
@@ -96,7 +96,8 @@ void recovery_on_late_answer(struct slot *slot, uint32_t seq);
 // Takes a STATUS: the switch has the slot's packet, and waits for other ranks. `counted`: bitmap of the workers that
 // the switch has counted. `own`: whether it answers this worker's packet; a leaf tells all its workers what its parent
 // told one of them.
-void recovery_on_status(struct recovery *recovery, struct slot *slot, uint32_t counted, bool own, double now);
+void recovery_on_status(struct recovery *recovery, struct slot *slot, uint32_t counted, bool own, bool marked,
+                        double now);
 
 // Sends again what is due, and sends what has its turn.
 void recovery_tick(struct recovery *recovery, double now);

@@ -130,7 +130,8 @@ static void finished(p4reduce_worker *worker, struct slot *slot, double now) {
 
 // Answers.
 
-static void take_result(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
+static void take_result(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, bool marked,
+                        double now) {
     const bool plausible = rounds_plausible(&worker->rounds, slot, packet);
     if (!plausible || !rounds_is_result(slot, packet)) {
         worker->stats.foreign++;
@@ -141,7 +142,7 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
         }
         return;
     }
-    recovery_on_result(&worker->recovery, slot, packet->header.worker == worker->rounds.worker, now);
+    recovery_on_result(&worker->recovery, slot, packet->header.worker == worker->rounds.worker, marked, now);
     if (rounds_take_result(&worker->rounds, slot, packet))
         send_round(worker, slot, now);
     else
@@ -149,15 +150,16 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
 }
 
 // Takes the RESULT of a round whose sums this rank has already. The slot goes on with its own round.
-static void take_repeated(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
-    recovery_on_result(&worker->recovery, slot, packet->header.worker == worker->rounds.worker, now);
+static void take_repeated(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, bool marked,
+                          double now) {
+    recovery_on_result(&worker->recovery, slot, packet->header.worker == worker->rounds.worker, marked, now);
     slot->repeating = false;
     if (slot->packet.length > 0)
         recovery_send(&worker->recovery, slot, now);
 }
 
 // Takes a RESULT or a STATUS.
-static void take_answer(p4reduce_worker *worker, const struct packet *packet, double now) {
+static void take_answer(p4reduce_worker *worker, const struct packet *packet, bool marked, double now) {
     const uint32_t index = packet->header.slot >> 1;
     if (index >= worker->assigned || (packet->header.slot & 1) != (packet->header.seq & 1)) {
         worker->stats.foreign++;
@@ -177,11 +179,11 @@ static void take_answer(p4reduce_worker *worker, const struct packet *packet, do
         worker->stats.foreign++;
     else if (packet->header.op == OP_STATUS)
         recovery_on_status(&worker->recovery, slot, packet_key(packet, 0),
-                           packet->header.worker == worker->rounds.worker, now);
+                           packet->header.worker == worker->rounds.worker, marked, now);
     else if (slot->repeating)
-        take_repeated(worker, slot, packet, now);
+        take_repeated(worker, slot, packet, marked, now);
     else
-        take_result(worker, slot, packet, now);
+        take_result(worker, slot, packet, marked, now);
 }
 
 static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) {
@@ -237,7 +239,7 @@ void worker_expect(const p4reduce_worker *worker, const uint8_t *payload, size_t
         rounds_expect(&worker->rounds, &worker->slots[index], payload + AGGREGATION_SIZE);
 }
 
-void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_t length, double now) {
+void worker_receive(p4reduce_worker *worker, const void *payload, size_t length, bool marked, double now) {
     worker->stats.packets_received++;
     worker->stats.bytes_received += length;
     struct packet packet;
@@ -246,13 +248,21 @@ void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_
     else if (packet.header.generation != worker->membership.generation)
         worker->stats.stale++;
     else if (packet.header.op == OP_RESULT || packet.header.op == OP_STATUS)
-        take_answer(worker, &packet, now);
+        take_answer(worker, &packet, marked, now);
     else if (packet.header.op == OP_ERROR)
         take_mismatch(worker, &packet);
     else if (packet.header.op == OP_ABORT && packet_abort_secret(&packet) == worker->membership.abort_secret)
         take_abort(worker, &packet);
     else
         worker->stats.foreign++;
+}
+
+void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_t length, double now) {
+    worker_receive(worker, payload, length, false, now);
+}
+
+void p4reduce_worker_receive_marked(p4reduce_worker *worker, const void *payload, size_t length, double now) {
+    worker_receive(worker, payload, length, true, now);
 }
 
 void p4reduce_worker_tick(p4reduce_worker *worker, double now) {

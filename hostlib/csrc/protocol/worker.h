@@ -36,6 +36,9 @@ void worker_submit(p4reduce_worker *worker, struct task *task, double now);
 // Returns how many of the slots an aggregator has.
 uint32_t worker_slots_at(const p4reduce_worker *worker, uint32_t aggregator);
 
+// Takes one UDP payload. `marked`: whether a router has marked its IP packet (CE).
+void worker_receive(p4reduce_worker *worker, const void *payload, size_t length, bool marked, double now);
+
 // Prefetches the memory that the packet to be received next will need.
 void worker_expect(const p4reduce_worker *worker, const uint8_t *payload, size_t length);
 

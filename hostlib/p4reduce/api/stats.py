@@ -20,7 +20,9 @@ class Stats:
     rounds: int
     retransmissions: int
     slowdowns: int
-    """Times that the rank began to send more slowly, because a queue in the network seemed to have overflowed."""
+    """Times that the rank began to send more slowly: a queue in the network was long, or seemed to have overflowed."""
+    marks: int
+    """Answers of rounds of which a router has marked a packet, because of a long queue (ECN)."""
     packets_sent: int
     packets_received: int
     bytes_sent: int

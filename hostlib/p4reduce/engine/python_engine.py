@@ -21,6 +21,7 @@ from p4reduce.engine.engine import CLOSE_TIMEOUT_S, Engine, OnEnd, Tell, wrong_m
 from p4reduce.errors import CollectiveTimeout, OperationRefused, P4ReduceError, list_ranks, without_frames
 from p4reduce.protocol import Operation, Stats, Worker, float_mode
 from p4reduce.transport import StripedTransport, Transport
+from p4reduce.transport.ecn import MarkedPayload
 
 _CALL_SLICE_S = 0.1  # seconds between two looks whether the engine's thread has ended
 
@@ -351,7 +352,7 @@ class PythonEngine(Engine):
     def _receive(self, now: float) -> None:
         for payload in self._transport.receive():
             self._heard_at = now
-            self._worker.receive(payload, now)
+            self._worker.receive(payload, now, isinstance(payload, MarkedPayload))
 
     def _send(self, poll: select.epoll) -> None:
         payloads = self._worker.take_packets()

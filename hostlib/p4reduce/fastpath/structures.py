@@ -84,9 +84,9 @@ class Stats(Sized):
     seconds: float
     _fields_: ClassVar = [
         *_each(c_uint32, "size reserved"),
-        *((name, c_uint64) for name in STATS[:-2]),
+        *((name, c_uint64) for name in STATS[:-3]),
         ("seconds", c_double),
-        *((name, c_uint64) for name in STATS[-2:]),
+        *((name, c_uint64) for name in STATS[-3:]),
     ]
 
 

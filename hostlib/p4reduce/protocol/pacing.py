@@ -7,17 +7,18 @@ Theory of operation
 The window is a rate, not a count: `window` packets may leave in each round trip, evenly spaced. A packet is never held
 back until another is answered, because ranks that hold back different slots would wait for each other.
 
-| state | window | after each answer | after a loss that counts |
+| state | window | after each answer | after a loss or mark that counts |
 |---|---|---|---|
 | slow start | 10 packets at first, below `ssthresh` | + 1: it doubles in a round trip | congestion avoidance |
 | congestion avoidance | `ssthresh` or more | + 1 / window: one packet more in a round trip | congestion avoidance |
 | unlimited | infinite, once it has reached the number of slots | | congestion avoidance |
 
-A loss that counts sets window and `ssthresh` to half of the packets in flight. Two kinds of losses do not count:
+A loss or a mark (CE, RFC 3168) that counts sets window and `ssthresh` to half of the packets in flight. Two kinds do
+not count:
 
 - The packet was first sent before `reduced_at`: the window was already halved for this round trip (RFC 9002, 7.3.1).
-- At most 3 packets are in queues, by Vegas's estimate of flight x (1 - min_rtt / srtt). Where nothing queues, nothing
-  overflows, and a packet was lost by chance (TCP Veno).
+- A loss while at most 3 packets are in queues, by Vegas's estimate of flight x (1 - min_rtt / srtt). Where nothing
+  queues, nothing overflows, and a packet was lost by chance (TCP Veno).
 
 After a pause, up to 10 packets may follow at once: the unused turns of that time. The next turn always follows from the
 present round trip and window: before the first sample, the round trip is taken to be long.
@@ -74,7 +75,7 @@ class Pace:
         return True
 
     def on_answer(self) -> None:
-        """Let the window grow."""
+        """Let the window grow. Not called for an answer that is marked."""
         self._set_window(self.window + (1 if self.window < self._ssthresh else 1 / self.window))
 
     def on_loss(self, sent_at: float, in_flight: int, now: float) -> bool:
@@ -83,9 +84,13 @@ class Pace:
         sent_at: when the lost packet was first sent.
         """
         timer = self._timer
-        if sent_at < self._reduced_at or timer.srtt is None:
+        if timer.srtt is None or in_flight * (timer.srtt - timer.min_rtt) <= _MAX_BACKLOG * timer.srtt:
             return False
-        if in_flight * (timer.srtt - timer.min_rtt) <= _MAX_BACKLOG * timer.srtt:
+        return self.on_mark(sent_at, in_flight, now)
+
+    def on_mark(self, sent_at: float, in_flight: int, now: float) -> bool:
+        """Do the same for a marked answer to a packet."""
+        if sent_at < self._reduced_at or self._timer.srtt is None:
             return False
         former = self.window
         self.window = self._ssthresh = max(min(in_flight, former) / 2, _MIN_WINDOW)

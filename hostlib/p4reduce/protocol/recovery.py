@@ -111,16 +111,20 @@ class Recovery:
         slot.transmissions = 0
         self._send_or_queue(slot, now)
 
-    def on_result(self, slot: Slot, completed: bool, now: float) -> None:
+    def on_result(self, slot: Slot, completed: bool, marked: bool, now: float) -> None:
         """Take the RESULT of the slot's packet.
 
-        completed: whether it names this worker, which completed the round or sent its packet again.
+        completed: whether it names this worker, which completed the round or sent its packet again. marked: whether a
+        router has marked it, or a packet of its round.
         """
         self._stats.rounds += 1
         self._last_activity = now
         if slot.counted is not None:  # The round waited for a late rank. Otherwise the path may have become longer.
             self._backoff = self.timer.kept(self._backoff)
-        self.pace.on_answer()
+        if marked:
+            self._take_mark(slot, now)
+        else:
+            self.pace.on_answer()
         lossy = completed and slot.transmissions > 1 and slot.counted is None
         self._budget = min(self._budget + (self._budget_of_loss if lossy else 1), self._max_budget)
         if slot.unacked_copies > 0:  # Paths keep order, so answers to these copies would have come before this RESULT.
@@ -129,6 +133,11 @@ class Recovery:
         slot.unacked_since = slot.first_sent_at
         self._measure(slot, completed, now)
         self._forget(slot)
+
+    def _take_mark(self, slot: Slot, now: float) -> None:
+        """Slow down: a router had a long queue for the slot's packet, for another rank's, or for the answer."""
+        self._stats.marks += 1
+        self._stats.slowdowns += self.pace.on_mark(slot.first_sent_at, self._in_flight, now)
 
     def withdraw(self, slot: Slot) -> None:
         """Send the slot's packet no more, and expect no answer to it."""
@@ -146,13 +155,15 @@ class Recovery:
         if seq == slot.seq - 1 & 0xFFFFFFFF and slot.unacked_copies > 0:
             slot.unacked_copies -= 1
 
-    def on_status(self, slot: Slot, counted: int, own: bool, now: float) -> None:
+    def on_status(self, slot: Slot, counted: int, own: bool, marked: bool, now: float) -> None:
         """Take a STATUS: the switch has the slot's packet, and waits for other ranks.
 
         counted: bitmap of the workers that the switch has counted. own: whether it answers this worker's packet; a leaf
         tells all its workers what its parent told one of them.
         """
         self._stats.statuses += 1
+        if marked:
+            self._take_mark(slot, now)
         if slot.transmissions == 2 and own:  # The first transmission gets no STATUS, so this answers the second.
             self.timer.sample(now - slot.sent_at)
         slot.counted = counted

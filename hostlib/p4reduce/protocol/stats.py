@@ -32,6 +32,8 @@ class Stats:
     foreign: int = 0
     """Packets that are malformed or of another job, and ABORTs without the job's secret. They are ignored."""
     slowdowns: int = 0
-    """Times that the congestion window was reduced, because a queue seemed to have overflowed."""
+    """Times that the congestion window was reduced, because a queue was long or seemed to have overflowed."""
     local_fallbacks: int = 0
     """Operations for which the kernel did not let ranks of the host read or map each other's tensors."""
+    marks: int = 0
+    """Answers of rounds of which a router has marked a packet, because of a long queue (ECN)."""

@@ -177,8 +177,11 @@ class Worker:
                 self._begin(slot, now)
         return task.slots
 
-    def receive(self, payload: bytes | bytearray | memoryview, now: float) -> None:
-        """Take one UDP payload. If it is malformed, for another job or of an earlier round, only count it."""
+    def receive(self, payload: bytes | bytearray | memoryview, now: float, marked: bool = False) -> None:
+        """Take one UDP payload. If it is malformed, for another job or of an earlier round, only count it.
+
+        marked: whether a router has marked its IP packet (CE, RFC 3168).
+        """
         self.stats.packets_received += 1
         self.stats.bytes_received += len(payload)
         try:
@@ -191,7 +194,7 @@ class Worker:
         elif packet.generation != self.membership.generation:
             self.stats.stale += 1
         elif packet.op == Op.RESULT or packet.op == Op.STATUS:
-            self._answer(packet, now)
+            self._answer(packet, marked, now)
         elif packet.op == Op.ERROR:
             # The switch sends an ERROR only for packets that differ, and this rank does not know whose do. So all ranks
             # go on retransmitting: otherwise a rank whose ERROR was lost would wait for ever.
@@ -255,7 +258,7 @@ class Worker:
 
     # Rounds.
 
-    def _answer(self, packet: Packet, now: float) -> None:
+    def _answer(self, packet: Packet, marked: bool, now: float) -> None:
         """Take a RESULT or a STATUS."""
         index = packet.slot >> 1
         if index >= self._assigned or packet.slot & 1 != packet.seq & 1:
@@ -272,20 +275,20 @@ class Worker:
         elif packet.fingerprint != slot.outgoing_fingerprint:
             self.stats.foreign += 1
         elif packet.op == Op.STATUS:
-            self._recovery.on_status(slot, packet.keys[0], packet.worker == self._worker, now)
+            self._recovery.on_status(slot, packet.keys[0], packet.worker == self._worker, marked, now)
         elif slot.repeating:
-            self._repeated(slot, packet, now)
+            self._repeated(slot, packet, marked, now)
         else:
-            self._result(slot, packet, now)
+            self._result(slot, packet, marked, now)
 
-    def _repeated(self, slot: Slot, packet: Packet, now: float) -> None:
+    def _repeated(self, slot: Slot, packet: Packet, marked: bool, now: float) -> None:
         """Take the RESULT of a round whose sums this rank has already. The slot goes on with its own round."""
-        self._recovery.on_result(slot, packet.worker == self._worker, now)
+        self._recovery.on_result(slot, packet.worker == self._worker, marked, now)
         slot.repeating = False
         if slot.packet:
             self._recovery.send(slot, now)
 
-    def _result(self, slot: Slot, packet: Packet, now: float) -> None:
+    def _result(self, slot: Slot, packet: Packet, marked: bool, now: float) -> None:
         task = slot.task
         assert task is not None
         plausible = self._rounds.plausible(slot, task, packet.keys)
@@ -294,7 +297,7 @@ class Worker:
             if not plausible and slot.transmissions > 1:  # otherwise it may have been corrupted on its way
                 self._end(implausible(self.membership, packet), insist=True)
             return
-        self._recovery.on_result(slot, packet.worker == self._worker, now)
+        self._recovery.on_result(slot, packet.worker == self._worker, marked, now)
         if self._rounds.take_result(slot, task, packet):
             self._send_round(slot, task, now)
         else:

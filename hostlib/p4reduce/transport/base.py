@@ -61,7 +61,7 @@ class Transport(Protocol):
         """Send payloads in order until the kernel's buffer is full. Return how many of them it took."""
 
     def receive(self) -> list[bytes]:
-        """Return the payloads that have arrived, at most `RECEIVE_BATCH` of them."""
+        """Return the payloads that have arrived, at most `RECEIVE_BATCH`. Marked ones are `MarkedPayload`."""
 
     def quietest(self) -> tuple[Switch, float] | None:
         """Return the switch that has left packets unanswered for longest, and when it was last heard.
@@ -87,7 +87,7 @@ class SocketTransport:
         payloads: list[bytes] = []
         for _ in range(RECEIVE_BATCH):
             try:
-                payload = self._payload(self._socket.recv(self._largest_arrival))
+                payload = self._take()
             except BlockingIOError:
                 break
             except OSError as error:
@@ -105,9 +105,9 @@ class SocketTransport:
     def close(self) -> None:
         self._socket.close()
 
-    def _payload(self, arrival: bytes) -> bytes | None:
-        """Return the payload of a datagram or frame from the socket, or None if it is cut short."""
-        return arrival
+    def _take(self) -> bytes | None:
+        """Return the payload of the next datagram or frame from the socket, or None if it is cut short."""
+        raise NotImplementedError
 
 
 def enlarge_buffers(sock: socket.socket) -> None:

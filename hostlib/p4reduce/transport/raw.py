@@ -12,6 +12,7 @@ import struct
 import sys
 from collections.abc import Sequence
 
+from p4reduce.protocol.constants import ECN_ECT_0
 from p4reduce.transport import packet_filter
 from p4reduce.transport.base import (
     LARGEST_DATAGRAM,
@@ -22,11 +23,13 @@ from p4reduce.transport.base import (
     enlarge_buffers,
     lost,
 )
+from p4reduce.transport.ecn import with_mark
 from p4reduce.transport.frames import ETHERTYPE_IPV4, HEADERS, UDP, frame_headers
 from p4reduce.transport.routes import addresses_of, interface_toward, route_to
 
 # Bytes of a frame's headers that depend on the payload: IPv4's length and checksum, and UDP's length.
 _LENGTHS_AND_CHECKSUM = slice(16, 18), slice(24, 26), slice(38, 40)
+_TOS = 15
 # Requests of netdevice(7).
 _SIOCGIFMTU = 0x8921
 _SIOCGIFHWADDR = 0x8927
@@ -98,6 +101,11 @@ class RawTransport(SocketTransport):
             headers = self._headers[len(payload)] = self._make_headers(len(payload))
         return headers + payload
 
+    def _take(self) -> bytes | None:
+        frame = self._socket.recv(self._largest_arrival)
+        payload = self._payload(frame)
+        return payload if payload is None else with_mark(payload, frame[_TOS])
+
     def _payload(self, frame: bytes) -> bytes | None:
         """Return the datagram's payload, without Ethernet padding; None if its UDP length is impossible."""
         (udp_length,) = struct.unpack_from("!H", frame, HEADERS.size - 4)
@@ -108,7 +116,7 @@ class RawTransport(SocketTransport):
         switch = self._switch
         own = self._mac, socket.inet_aton(self._ip), self._port
         mac = bytes.fromhex(switch.mac.replace(":", ""))
-        return frame_headers(own, (mac, socket.inet_aton(switch.ip), switch.udp_port), length)
+        return frame_headers(own, (mac, socket.inet_aton(switch.ip), switch.udp_port), length, ecn=ECN_ECT_0)
 
 
 def _packet_socket() -> socket.socket:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from p4reduce.protocol.constants import ECN_ECT_0
 from p4reduce.transport.base import Switch, TransportError
 from p4reduce.transport.raw import RawTransport
 
@@ -25,7 +26,7 @@ class ScapyTransport(RawTransport):
         # Everything but the payload is the same in every frame.
         self._envelope = (
             Ether(dst=switch.mac, src=self._mac.hex(":"))
-            / IP(src=self._ip, dst=switch.ip, ttl=64, id=0, flags="DF")
+            / IP(src=self._ip, dst=switch.ip, tos=ECN_ECT_0, ttl=64, id=0, flags="DF")
             / UDP(sport=self._port, dport=switch.udp_port, chksum=0)
         )
 

@@ -186,4 +186,4 @@ def _readdressed(payload: bytes, mask: int, half: int | None = None) -> bytes:
     """Return the payload with its job and generation XORed, and with another half if one is given."""
     job = int.from_bytes(payload[JOB], "big") ^ mask
     slot = payload[SLOT] if half is None else half.to_bytes(2, "big")
-    return payload[: JOB.start] + job.to_bytes(4, "big") + slot + payload[SLOT.stop :]
+    return type(payload)(payload[: JOB.start] + job.to_bytes(4, "big") + slot + payload[SLOT.stop :])

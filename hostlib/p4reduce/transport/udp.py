@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
+from p4reduce.protocol.constants import ECN_ECT_0
 from p4reduce.transport.base import (
     SocketTransport,
     Switch,
@@ -15,6 +16,7 @@ from p4reduce.transport.base import (
     explain_refusal,
     lost,
 )
+from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_of, with_mark
 from p4reduce.transport.routes import interface_toward
 
 # From <linux/in.h>; the socket module has them only from Python 3.14.
@@ -36,6 +38,8 @@ class UdpTransport(SocketTransport):
             enlarge_buffers(self._socket)
             # Fragments are never sent, and ICMP about a smaller path MTU is ignored, because anybody can forge it.
             self._socket.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
+            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_ECT_0)
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
             self._socket.connect((switch.ip, switch.udp_port))
@@ -71,6 +75,10 @@ class UdpTransport(SocketTransport):
                 except OSError as again:
                     self.trouble = lost(again, payload)
         return len(payloads)
+
+    def _take(self) -> bytes:
+        payload, ancillary, _, _ = self._socket.recvmsg(self._largest_arrival, ANCILLARY_BYTES)
+        return with_mark(payload, ecn_of(ancillary))
 
 
 def _path(interface: str | None, switch: Switch) -> str:

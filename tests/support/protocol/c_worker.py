@@ -111,8 +111,9 @@ class Worker:
             self._operations.pop(request.context, None)
             raise
 
-    def receive(self, payload: bytes | bytearray | memoryview, now: float) -> None:
-        self._library.p4reduce_worker_receive(self._handle, bytes(payload), len(payload), now)
+    def receive(self, payload: bytes | bytearray | memoryview, now: float, marked: bool = False) -> None:
+        receive = self._library.p4reduce_worker_receive_marked if marked else self._library.p4reduce_worker_receive
+        receive(self._handle, bytes(payload), len(payload), now)
 
     def tick(self, now: float) -> None:
         self._library.p4reduce_worker_tick(self._handle, now)

@@ -31,6 +31,7 @@ class Network:
     latency: float = 0.0001
     delay: float = 0.0
     duplicate_delay: float = 0.0
+    marks: float = 0.0  # share of answers that arrive marked (CE)
 
 
 class Simulation:
@@ -157,7 +158,8 @@ class Simulation:
 
     def _receive(self, rank: int, payload: bytes) -> None:
         self.received[rank].append(payload)
-        self.workers[rank].receive(payload, self.now)
+        marks = self.network.marks
+        self.workers[rank].receive(payload, self.now, bool(marks) and self.random.random() < marks)
         self._after(rank)
 
     def _tick(self, rank: int) -> None:

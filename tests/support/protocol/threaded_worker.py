@@ -73,9 +73,9 @@ class ThreadedWorker:
             worker.submit(shard, now)
         self._finish()
 
-    def receive(self, payload: bytes, now: float) -> None:
+    def receive(self, payload: bytes, now: float, marked: bool = False) -> None:
         thread, half = to_thread(int.from_bytes(payload[8:10], "big"), self.membership.slots, len(self._workers))
-        self._workers[thread].receive(with_half(payload, half), now)
+        self._workers[thread].receive(with_half(payload, half), now, marked)
         self._finish()
 
     def tick(self, now: float) -> None:
