@@ -10,6 +10,7 @@ import time
 from tests.support import mutants  # noqa: F401 - before the code that it changes, if P4REDUCE_MUTANT says so
 
 from tests.simulation.scenario import Result, play  # isort: skip
+from tests.simulation.variations import VARIATIONS  # isort: skip
 
 clock = time.perf_counter
 
@@ -22,13 +23,14 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=0.0, help="minutes of real time after which to end")
     parser.add_argument("--until-failure", action="store_true", help="go on until a seed fails")
     parser.add_argument("--idle", type=float, default=40_000.0, help="mean idle seconds of a scenario")
+    parser.add_argument("--with", nargs="+", default=[], dest="variations", choices=VARIATIONS, help="variations")
     parser.add_argument("--verbose", action="store_true", help="show every event, not only the last ones of a failure")
     parser.add_argument("--lines", type=int, default=60, help="events to show of a failure")
     options = parser.parse_args()
     begun, simulated, busy, steps, failed = clock(), 0.0, 0.0, 0, []
     seed = options.seed
     while True:
-        result = play(seed, print if options.verbose else None, idle=options.idle)
+        result = play(seed, print if options.verbose else None, idle=options.idle, variations=options.variations)
         simulated, busy, steps = simulated + result.seconds, busy + result.busy, steps + result.steps
         if result.error is not None:
             failed.append(seed)
@@ -57,7 +59,7 @@ def show(result: Result, lines: int) -> None:
     for line in result.tail[-lines:] if lines else ():
         print(line)
     print(f"seed {result.seed} failed at step {result.steps}: {type(result.error).__name__}: {result.error}")
-    print(f"again: python -m tests.simulation --seed {result.seed}")
+    print(f"again: python -m tests.simulation --seed {result.seed}{result.variations}")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from p4reduce import settings, transport
 from p4reduce.control import diagnostics, report_schedule
 from p4reduce.join import joining
 from p4reduce_controller.standby import leader_election
-from tests.simulation import disk, etcd, program, rpc, threads, udp
+from tests.simulation import disk, etcd, program, rpc, threads, udp, variations
 from tests.simulation.network import Network
 from tests.simulation.world import World
 
@@ -99,6 +99,7 @@ def simulated(world: World) -> Iterator[None]:
         (joining, "rate_toward", lambda *_: 0),
         *disk.replaced(),
         *program.replaced(),
+        *variations.replaced(),
     ]
     with contextlib.ExitStack() as undo:
         undo.callback(threads.forget)

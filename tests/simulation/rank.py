@@ -24,6 +24,8 @@ class JobPlan:
     `values`: how many each allreduce has. `pauses`: seconds before each allreduce.
     `timeout`: seconds for each allreduce. `join_timeout`: seconds for joining.
     `queue`: seconds to wait for slots.
+    `tenant`: whose job it is; "" without tenants. `token`: the one with which its ranks join, or "".
+    `in_c`: the ranks whose worker is the one in C.
     """
 
     name: str
@@ -35,6 +37,9 @@ class JobPlan:
     timeout: float
     join_timeout: float
     queue: float
+    tenant: str = ""
+    token: str = ""
+    in_c: frozenset[int] = frozenset()
 
     def inputs(self, rank: int, number: int) -> Any:
         """Return what a rank contributes to an allreduce. Blocks of it are zero."""
@@ -66,6 +71,7 @@ class Rank:
         self.fails = False  # whether its program will raise an exception
         self._controllers = controllers
         self.process.local["queue"] = plan.queue
+        self.process.local["in_c"] = rank in plan.in_c
         world.current = self.process
         try:
             threads.Thread(target=self._main, name=self.name).start()
@@ -104,6 +110,7 @@ class Rank:
             rank=self.rank,
             world_size=plan.world_size,
             slots=plan.slots,
+            token=plan.token or None,
             timeout=plan.join_timeout,
         )
         self.running = run_job(options)

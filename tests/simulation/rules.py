@@ -21,6 +21,7 @@ from p4reduce.errors import JobAborted, SlotsExhausted
 from tests.simulation.program import SLOTS
 from tests.simulation.rank import Rank
 from tests.simulation.site import LEASE, REJOIN, Fault, Job, Site
+from tests.simulation.variations import QUOTAS
 from tests.simulation.world import Violation
 
 LONGEST_WAIT = 75.0  # seconds without a fault until every wait must have ended; a join waits for 30 s at most
@@ -67,8 +68,14 @@ class Rules:
 
     def _judge(self, job: Job, rank: Rank) -> None:
         error = rank.error
-        # A job cannot wait for slots of leaves: which of them it needs is known only when its ranks were heard.
-        if error is None or (isinstance(error, SlotsExhausted) and (self.site.leaves or not rank.plan.queue)):
+        # A job cannot wait for slots of leaves: which of them it needs is known only when its ranks were heard. Jobs of
+        # a tenant wait for each other, perhaps for longer than they may.
+        may_lack_slots = self.site.leaves or self.site.has_tenants or not rank.plan.queue
+        if self.site.has_tenants and rank.plan.slots > QUOTAS[rank.plan.tenant].get("slots", SLOTS):
+            if error is None:
+                raise Violation(f"{rank.name} has left well, with more slots than the quota of {rank.plan.tenant}")
+            return
+        if error is None or (isinstance(error, SlotsExhausted) and may_lack_slots):
             return
         causes = [fault for fault in self.site.faults if self._reaches(fault, job)]
         if not causes:

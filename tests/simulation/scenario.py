@@ -11,7 +11,7 @@ import contextlib
 import gc
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from tests.simulation.program import SLOTS
 from tests.simulation.rank import JobPlan, Rank
 from tests.simulation.rules import LONGEST_WAIT, Rules
 from tests.simulation.site import Controller, Fault, Job, LogNotes, Site, run_until
+from tests.simulation.variations import Variations
 from tests.simulation.world import ROUNDS_TO_CLOSE, Process, Violation, World
 
 SETTLE = 300.0  # seconds for everything to end when all faults are mended
@@ -39,7 +40,11 @@ _ETCD = host_of(etcd.ADDRESS)
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a scenario. `busy`: the simulated seconds in which controllers ran. `error`: None if all was well."""
+    """The end of a scenario.
+
+    `busy`: the simulated seconds in which controllers ran. `error`: None if all was well.
+    `variations`: the option of `python -m tests.simulation` that plays with them.
+    """
 
     seed: int
     seconds: float
@@ -48,6 +53,7 @@ class Result:
     digest: str
     tail: list[str]
     error: BaseException | None = None
+    variations: str = ""
 
 
 def play(
@@ -56,15 +62,17 @@ def play(
     *,
     idle: float = 40_000.0,
     scenario_class: type[Scenario] | None = None,
+    variations: Iterable[str] = (),
 ) -> Result:
-    """Play the scenario of the seed. `idle`: the mean of its idle seconds."""
+    """Play the scenario of the seed. `idle`: the mean of its idle seconds. `variations`: names of `VARIATIONS`."""
+    varied = Variations(frozenset(variations), seed)
     world = World(seed)
     world.echo = echo
     Network(world)
     begun, error = world.now, None
     with tempfile.TemporaryDirectory() as folder, _logged(world), simulated(world):
         world.folder = folder
-        scenario = (scenario_class or Scenario)(world, Path(folder), idle)
+        scenario = (scenario_class or Scenario)(world, Path(folder), idle, varied)
         try:
             scenario.run()
         except Exception as failure:
@@ -73,7 +81,7 @@ def play(
         digest, tail = world.digest, list(world.tail)
         _end(world)
     busy = world.now - (scenario.busy_since or world.now)
-    return Result(seed, world.now - begun, busy, world.steps, digest, tail, error)
+    return Result(seed, world.now - begun, busy, world.steps, digest, tail, error, varied.option)
 
 
 def _end(world: World) -> None:
@@ -110,14 +118,15 @@ def _logged(world: World) -> Iterator[None]:
 class Scenario:
     """One scenario."""
 
-    def __init__(self, world: World, folder: Path, idle: float) -> None:
-        self.world = world
+    def __init__(self, world: World, folder: Path, idle: float, variations: Variations) -> None:
+        self.world, self._variations = world, variations
         self.random = random = world.random
         self.busy_since = 0.0
         self._idle = random.expovariate(1 / idle) if idle else 0.0
         kind = random.choice(["plain", "file", "file", "pair", "pair"])
         roots, leaves = random.choice([(1, 0), (1, 0), (2, 0), (1, 2), (2, 2)])
-        self.site = Site(world, folder, kind=kind, roots=roots, leaves=leaves, hosts=random.randint(2, 4))
+        hosts = random.randint(2, 4)
+        self.site = Site(world, folder, variations, kind=kind, roots=roots, leaves=leaves, hosts=hosts)
         self.length = random.uniform(20, 60)
         world.note("scenario", f"seed {world.seed}: {kind}, {roots} roots, {leaves} leaves, {self.length:.0f} s")
 
@@ -171,6 +180,7 @@ class Scenario:
             join_timeout=JOIN_TIMEOUT,
             queue=random.choice([0.0, QUEUE, QUEUE]),
         )
+        plan = self._variations.varied(plan, last=name == "last")
         return self.site.begin(plan, [random.choice(list(self.site.hosts)) for _ in range(size)])
 
     # Faults.
@@ -230,7 +240,7 @@ class Scenario:
         if jobs:
             job = self.random.choice(jobs)
             self.site.strike("rank: ended by an operator", *[rank.name for rank in job.ranks])
-            self.site.operate("AbortJob", pb.AbortJobRequest(job=job.plan.name))
+            self.site.operate("AbortJob", pb.AbortJobRequest(job=job.plan.name, tenant=job.plan.tenant))
 
     def _drain_switch(self) -> None:
         name, seconds = self.random.choice(self.site.switches).address, self._duration()

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -28,8 +29,10 @@ from p4reduce_controller.switches.aggregator import SwitchError
 from tests.simulation import etcd, program, rpc
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network
+from tests.simulation.program import SLOTS
 from tests.simulation.rank import JobPlan, Rank
 from tests.simulation.switch import Switch
+from tests.simulation.variations import OPERATOR, QUOTAS, Variations, token
 from tests.simulation.world import Process, Violation, World
 
 _FIRST_UPLINK = 100  # the number of a port
@@ -162,8 +165,11 @@ class Site:
     `leaves`: how many leaves there are, each of which is connected to all roots. Without leaves, hosts are.
     """
 
-    def __init__(self, world: World, folder: Path, *, kind: str, roots: int, leaves: int, hosts: int) -> None:
+    def __init__(
+        self, world: World, folder: Path, variations: Variations, *, kind: str, roots: int, leaves: int, hosts: int
+    ) -> None:
         self.world, self.folder, self.kind = world, folder, kind
+        self._users, self.has_tenants = variations.users_file(folder), variations.has_tenants
         self.net: Network = world.net
         self.hosts = {number: f"10.0.0.{number}" for number in range(1, hosts + 1)}
         self.switches = [Switch(world, number, {}) for number in range(1, roots + leaves + 1)]
@@ -220,6 +226,7 @@ class Site:
             "pipeline": str(program.folder()),
             "slots": 4,
             "take_over": self.kind != "pair",
+            "users": self._users,
             **more,
         }
 
@@ -233,6 +240,7 @@ class Site:
         """Call a method of the control service as an operator, until a controller answers, one call after the other."""
         operator = Process(self.world, "operator", "10.7.0.1")
         before, self._operator = self._operator, operator
+        metadata = (("authorization", f"Bearer {token(OPERATOR)}"),) if self.has_tenants else ()
 
         async def work() -> None:
             while before is not None and before.alive:
@@ -240,7 +248,7 @@ class Site:
             for controller in cycle(self.controllers):
                 channel = rpc.AioChannel(self.net, controller.address)
                 try:
-                    await getattr(JobsStub(channel), method)(request, timeout=5.0)  # type: ignore[arg-type]
+                    await getattr(JobsStub(channel), method)(request, timeout=5.0, metadata=metadata)  # type: ignore[arg-type]
                     return
                 except grpc.RpcError as error:
                     if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION):
@@ -306,12 +314,27 @@ class Site:
         if leader is None:
             return
         serving = leader.serving
+        self._check_quotas(serving)
         for number, switch in enumerate(self.switches):
             if serving.inventory.switches[number].unavailable is None:
                 for job, (slots, _) in switch.admitted.items():
                     for part in serving.jobs.pools[number]._free:
                         if part.first < slots.stop and slots.start < part.end:
                             raise Violation(f"{leader.name}: slots {slots} are free, but {switch.name} has job {job}")
+
+    def _check_quotas(self, serving: Any) -> None:
+        """Check that no tenant has more jobs, or more slots at any switch, than its quota."""
+        tenants = {(job.number, job.generation): job.tenant for job in serving.jobs}
+        for switch in self.switches:
+            slots: Counter[str] = Counter()
+            jobs: Counter[str] = Counter()
+            for key, (part, _) in switch.admitted.items():
+                if key in tenants:
+                    slots[tenants[key]] += len(part)
+                    jobs[tenants[key]] += 1
+            for name, quota in QUOTAS.items():
+                if slots[name] > quota.get("slots", SLOTS) or jobs[name] > quota.get("jobs", SLOTS):
+                    raise Violation(f"{switch.name} has {slots[name]} slots and {jobs[name]} jobs of tenant {name}")
 
     def _check_step(self) -> None:
         leaders = [controller for controller in self.controllers if controller.leads]

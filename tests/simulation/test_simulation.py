@@ -13,8 +13,11 @@ import pytest
 pytest.importorskip("greenlet", reason="blocking code in virtual time needs greenlet")
 pytest.importorskip("p4reduce_targets.native.library").library()
 
+from p4reduce_controller.jobs.tenancy import Tenancy  # noqa: E402
+from tests.simulation import variations  # noqa: E402
 from tests.simulation.scenario import Result, Scenario, play  # noqa: E402
 from tests.simulation.site import Job  # noqa: E402
+from tests.simulation.variations import VARIATIONS, CWorker  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SIMULATED_SECONDS = 10_000_000
@@ -28,7 +31,7 @@ print(*[play(int(seed)).digest for seed in sys.argv[1:]])
 
 def check(result: Result) -> None:
     tail = "\n".join(result.tail[-60:])
-    again = f"python -m tests.simulation --seed {result.seed}"
+    again = f"python -m tests.simulation --seed {result.seed}{result.variations}"
     assert result.error is None, f"{tail}\nstep {result.steps}: {result.error!r}\nagain: {again}"
 
 
@@ -45,6 +48,27 @@ def test_a_seed_plays_the_same_in_any_process() -> None:
 
     here = " ".join(play(seed).digest for seed in SEEDS_OF_DIGEST)
     assert digests("1").strip() == digests("2").strip() == here
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_scenario_with_tenants_and_c_workers_keeps_all_invariants(seed: int) -> None:
+    check(play(seed, idle=0.0, variations=VARIATIONS))
+
+
+def test_variations_change_neither_jobs_nor_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C workers send the same packets as Python ones: with one of them or the other, a seed plays the same."""
+    expected, made = play(3, idle=0.0).digest, []
+    monkeypatch.setattr(variations, "CWorker", lambda membership: made.append(0) or CWorker(membership))
+    assert play(3, idle=0.0, variations=["c-worker"]).digest == expected
+    assert made
+    with pytest.raises(ValueError, match="variations colour: accepted are tenants, c-worker"):
+        play(3, variations=["colour"])
+
+
+def test_a_quota_that_no_controller_checks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tenancy, "check", lambda *_: None)
+    errors = [str(play(seed, idle=0.0, variations=["tenants"]).error) for seed in range(8)]
+    assert any("jobs of tenant" in error for error in errors), errors
 
 
 class LostRoot(Scenario):
@@ -83,6 +107,13 @@ def test_many_scenarios() -> None:
     """Mutants of the code fail here: see `tests/support/mutants.py`."""
     for seed in range(100):
         check(play(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_many_scenarios_with_variations() -> None:
+    for seed in range(50):
+        check(play(seed, variations=VARIATIONS))
 
 
 @pytest.mark.slow

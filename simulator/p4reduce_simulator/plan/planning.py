@@ -125,7 +125,7 @@ def plan(
     done("p4reduce")
     others = {}
     for system in systems:
-        others[system] = _theirs(system, setup, gradients, small)
+        others[system] = time_of(system, setup, gradients, small)
         done(system)
     changes = []
     for name, relieves, changed in changes_of(setup):
@@ -262,7 +262,8 @@ def time_of_ours(setup: Setup, gradients: Gradients, small: int, layout: Taken =
     return estimate(measure, gradients, small, ranks, seed=setup.seed, least=least)
 
 
-def _theirs(system: str, setup: Setup, gradients: Gradients, small: int) -> Estimate:
+def time_of(system: str, setup: Setup, gradients: Gradients, small: int) -> Estimate:
+    """Return another system's time, or that of p4reduce by elements. Hosts of other systems have no processor times."""
     if system == BY_ELEMENTS:
         return time_of_ours(setup, gradients, small, "elements")
     network, ranks = replace(setup.network, host=Host()), len(setup.network.ranks)
