@@ -520,6 +520,7 @@ def test_only_the_first_rounds_of_a_rank_count() -> None:
     harness.jobs.rounds(harness.sessions[1], pb.Rounds(number=takeover.number, rounds=[4, 5]))
     harness.jobs.rounds(harness.sessions[1], pb.Rounds(number=takeover.number, rounds=[3, 3]))
     harness.carry_out()
+    assert harness.job.state is State.READY
     harness.taken_over()
     assert list(resumes(harness, harness.sessions[0])[0].rounds) == [4, 4]
 

@@ -67,6 +67,7 @@ class Mutant(NamedTuple):
 _ADMISSION = "p4reduce_controller.jobs.admission"
 _TENANCY = "p4reduce_controller.jobs.tenancy"
 _LIFECYCLE = "p4reduce_controller.jobs.lifecycle"
+_FAILOVER = "p4reduce_controller.jobs.failover"
 _LEASE = "p4reduce_controller.etcd.lease"
 _STATE = "p4reduce_controller.etcd.state"
 _PACKET = "p4reduce.protocol.packet"
@@ -106,6 +107,42 @@ IN_PYTHON = {
         "if job is not None and job.tenant and not caller.ends(job.tenant):",
         "if False:",
         f"{_TENANTS}test_coming_back_to_a_job_of_another_tenant_is_as_to_none",
+    ),
+    "failover: ranks are suspended once the loss is stored": Mutant(
+        _FAILOVER,
+        "self._lifecycle.add(Keep(job, takeover))",
+        "self._suspend(takeover, _workers(job))",
+        "controller/test_failover.py::test_the_slots_go_on_at_another_switch",
+    ),
+    "failover: ranks have limited time": Mutant(
+        _FAILOVER,
+        "elif now - takeover.suspended_at > ROUNDS_TIMEOUT:",
+        "elif False:",
+        "controller/test_failover.py::test_a_rank_that_tells_no_rounds_in_time_ends_the_job",
+    ),
+    "failover: the first answer counts": Mutant(
+        _FAILOVER,
+        "if member.rank in takeover.told:",
+        "if False:",
+        "controller/test_failover.py::test_only_the_first_rounds_of_a_rank_count",
+    ),
+    "failover: as many rounds as slots": Mutant(
+        _FAILOVER,
+        "if len(rounds.rounds) != count:",
+        "if False:",
+        "controller/test_failover.py::test_a_rank_that_cannot_suspend_its_slots_ends_the_job",
+    ),
+    "failover: ranks are at most one round apart": Mutant(
+        "p4reduce_controller.jobs.job",
+        "if (self._most[slot] - self.least[slot]) % 2**32 > 1:",
+        "if False:",
+        "controller/test_failover.py::test_rounds_too_far_apart_are_refused_in_any_order",
+    ),
+    "failover: each thread has rounds of its own": Mutant(
+        _FAILOVER,
+        "takeover.rounds.least[firsts[thread] : firsts[thread + 1]]",
+        "takeover.rounds.least[: counts[thread]]",
+        "controller/test_failover.py::test_the_slots_of_all_threads_go_on_at_another_switch",
     ),
     "quota: slots": Mutant(
         _TENANCY,
@@ -328,6 +365,12 @@ IN_C = {
         "!slot_in_network(slot) || packet->header.seq != seq)",
         "!slot_in_network(slot))",
         _WORKER,
+    ),
+    "worker: a rank that is ahead repeats the round before": Mutant(
+        "protocol/worker.c",
+        "slot->repeating = rounds[i] != slot->seq;",
+        "slot->repeating = false;",
+        "protocol/test_rewinding.py",
     ),
     "codec: length": Mutant(
         "protocol/packet.c",
