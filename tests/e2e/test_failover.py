@@ -137,6 +137,24 @@ def test_the_controller_is_killed_as_well(tmp_path: Path, first: str, threads: i
         wait_until(lambda: slots_used(stack) == 0, "all slots to be free")
 
 
+@pytest.mark.slow
+def test_the_next_controller_has_to_keep_slots(tmp_path: Path) -> None:
+    """It completes the move nevertheless, because no switch has these slots any more."""
+    with kept(tmp_path, **TWO) as stack:
+        with stack.ranks(REPEATED, job="job", world_size=3, repeat=True, timeout=90, threads=2) as ranks:
+            go_on(ranks)
+            stack.switches[1].process.kill()
+            wait_until(lambda: "went on at" in trouble(stack), "the slots to be elsewhere")
+            stack.stop_controller(signal.SIGKILL)
+            stack.add_controller_options("--keep-slots")
+            stack.start_controller()
+            wait_until_back(stack, "job")
+            go_on(ranks)
+            assert "went on at" in trouble(stack)
+        stack.restart_switch(1)
+        wait_until(lambda: slots_used(stack) == 0, "all slots to be free")
+
+
 @pytest.mark.skipif(not digest(), reason="this machine does not let processes share memory")
 def test_ranks_of_a_host_whose_leader_sends_for_all() -> None:
     with over_udp(**TWO) as stack:

@@ -99,6 +99,10 @@ class Stack(ChildProcesses):
         with self.entered():
             return super().start(name, module, *arguments, environment=environment)
 
+    def add_controller_options(self, *options: str) -> None:
+        """Add options for the next start of the controller."""
+        self._controller_options += options
+
     def start_controller(self) -> None:
         """Start the controller, with the same options and the same address each time."""
         options = [*self._controller_options, "--listen", self.controller, "--json"]
