@@ -25,7 +25,7 @@ class Site(Stack):
     def __init__(self, folder: Path, target: str) -> None:
         """Prepare the stack. `begin` starts the processes."""
         ChildProcesses.__init__(self)
-        self._enter = contextlib.nullcontext
+        self.enter = contextlib.nullcontext
         self._target = target
         self._file = folder / "controller.toml"
         self.listed: list[dict[str, Any]] = []

@@ -65,7 +65,7 @@ class Stack(ChildProcesses):
         spare: the index of a switch that is a spare.
         """
         super().__init__()
-        self._enter: Any = enter
+        self.enter: Any = enter
         self._target = target
         self._ports = [port.partition("=")[0] for port in ports]
         try:
@@ -135,7 +135,7 @@ class Stack(ChildProcesses):
 
         Some tests call this many times, so it asks the controller directly if both are in the same network namespace.
         """
-        if self._enter is contextlib.nullcontext:
+        if self.enter is contextlib.nullcontext:
             return status_of(self.controller)
         command = [sys.executable, "-m", "p4reduce", "status", "--controller", self.controller, "--json"]
         with self.entered():
@@ -145,7 +145,7 @@ class Stack(ChildProcesses):
         return said
 
     def entered(self) -> AbstractContextManager[object]:
-        context: AbstractContextManager[object] = self._enter()
+        context: AbstractContextManager[object] = self.enter()
         return context
 
     @contextlib.contextmanager
