@@ -67,14 +67,13 @@ def connect(switches: Namespace, host: Namespace, number: int) -> None:
         ip("link", "set", "control", "up")
 
 
-def cable(switches: Namespace, port: int, host: Namespace, link: str, mac: str) -> None:
+def cable(switches: Namespace, port: str, host: Namespace, link: str, mac: str) -> None:
     with switches.entered():
-        ip("link", "add", f"port{port}", "type", "veth", "peer", "name", link, "address", mac, "netns", host.path)
-        without_ipv6(f"port{port}")
-        ip("link", "set", f"port{port}", "up")
-    with host.entered():
-        without_ipv6(link)
-        ip("link", "set", link, "up")
+        ip("link", "add", port, "type", "veth", "peer", "name", link, "address", mac, "netns", host.path)
+    for namespace, end in ((switches, port), (host, link)):
+        with namespace.entered():
+            without_ipv6(end)
+            ip("link", "set", end, "up")
 
 
 @contextlib.contextmanager
@@ -87,8 +86,8 @@ def two_hosts(target: str, make_bond: Callable[[], None]) -> Iterator[tuple[Stac
         for number, host in enumerate((bonded, plain), 1):
             connect(switches, host, number)
         for port, link in enumerate(LINKS, 1):
-            cable(switches, port, bonded, link, MAC)
-        cable(switches, 3, plain, "link3", "02:00:0a:00:00:02")
+            cable(switches, f"port{port}", bonded, link, MAC)
+        cable(switches, "port3", plain, "link3", "02:00:0a:00:00:02")
         with plain.entered():
             ip("address", "add", "10.0.0.2/24", "dev", "link3")
         with bonded.entered():
@@ -101,6 +100,7 @@ def two_hosts(target: str, make_bond: Callable[[], None]) -> Iterator[tuple[Stac
                 enter=switches.entered,
                 options=("--lag", "1,2", "--insecure"),
                 listen=f"{CONTROLLER}:0",
+                flooded="1,3",
             )
         )
         yield stack, bonded, plain
@@ -133,6 +133,46 @@ def test_a_job_goes_on_when_one_link_goes_down_and_then_the_other(bond: str) -> 
                 go_on(ranks)
                 assert job(stack, "job")["in_trouble"] == []
         wait_until(lambda: slots_used(stack) == 0, "all slots to be free")
+
+
+def test_a_leaf_goes_on_over_each_of_its_cables_to_the_spine() -> None:
+    """The two choose different cables: port 2 of each leads to port 3 of the other."""
+    spine_ports, leaf_ports = ("s1p1", "s1p2", "s1p3"), ("s2p1", "s2p3", "s2p2")
+    with contextlib.ExitStack() as undo:
+        switches, *hosts = (undo.enter_context(contextlib.closing(Namespace())) for _ in range(3))
+        for ends in zip(spine_ports, leaf_ports, strict=True):
+            cable(switches, ends[0], switches, ends[1], f"02:00:0a:00:01:0{ends[0][-1]}")
+        for number, host in enumerate(hosts, 1):
+            connect(switches, host, number)
+            cable(switches, f"s{number}p4", host, "link4", f"02:00:0a:00:00:0{number}")
+            with host.entered():
+                ip("address", "add", f"10.0.0.{number}/24", "dev", "link4")
+        stack = undo.enter_context(
+            Stack(
+                "native",
+                [f"{port}=eth:s{{}}p{port}" for port in range(1, 5)],
+                "10.0.0.25{}:31314",
+                enter=switches.entered,
+                options=("--lag", "1,2,3", "--insecure"),
+                aggregators=2,
+                uplink=1,
+                listen=f"{CONTROLLER}:0",
+                flooded="1,4",
+            )
+        )
+        spine, leaf = stack.names
+        where = {"namespaces": (hosts[0], hosts[1], hosts[1]), "at": (spine, leaf, leaf)}
+        with stack.ranks(REPEATED, job="job", world_size=3, repeat=True, timeout=60, **where) as ranks:
+            go_on(ranks)
+            for down, others in (("s1p1", ("s1p2", "s1p3")), ("s1p2", ("s1p1", "s1p3")), ("s1p3", ("s1p1", "s1p2"))):
+                with switches.entered():
+                    for port in others:
+                        ip("link", "set", port, "up")
+                    wait_until_up(*others)
+                    ip("link", "set", down, "down")
+                wait_until(lambda down=down: ports(stack)[int(down[-1])] != "UP", "the switch to notice")
+                go_on(ranks)
+                assert job(stack, "job")["in_trouble"] == []
 
 
 @pytest.mark.bmv2

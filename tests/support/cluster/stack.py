@@ -50,6 +50,7 @@ class Stack(ChildProcesses):
         uplink: int = 0,
         spines: int = 1,
         listen: str = "127.0.0.1:0",
+        flooded: str = "",
         spare: int | None = None,
     ) -> None:
         """Start all, and wait until they are ready.
@@ -62,6 +63,7 @@ class Stack(ChildProcesses):
         uplink: if not 0, the first `spines` switches are spines and the others are leaves. Their port `uplink` leads to
             the first spine, the next port to the second, and so on.
         listen: the address of the controller.
+        flooded: the ports to which frames are flooded. The default is all ports.
         spare: the index of a switch that is a spare.
         """
         super().__init__()
@@ -88,7 +90,7 @@ class Stack(ChildProcesses):
                 for port, spine in enumerate(self.names[:spines], uplink):
                     switch_options += ["--uplink", f"{leaf}:{port}={spine}"]
             switch_options += ["--spare", self.names[spare]] if spare is not None else []
-            self._controller_options = [*switch_options, "--ports", ",".join(self._ports), *options]
+            self._controller_options = [*switch_options, "--ports", flooded or ",".join(self._ports), *options]
             self.controller = listen
             self.start_controller()
         except BaseException:
