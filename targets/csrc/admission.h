@@ -24,7 +24,7 @@ struct member {
 };
 
 // Returns the entry of the job's parent switch, or NULL at the root of the job's tree. `*from_parent`: whether the
-// sender has the parent's addresses.
+// sender is the parent.
 const struct action *find_uplink(const struct plane *plane, const struct sender *sender, unsigned job,
                                  bool *from_parent);
 

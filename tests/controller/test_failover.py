@@ -448,6 +448,58 @@ def test_who_leaves_is_blamed_for_no_lost_switch(left: str) -> None:
         assert abort.message.endswith(" cannot be used: it is dead")
 
 
+@pytest.mark.parametrize("left", ["before", "meanwhile", "after"])
+def test_a_rank_that_has_left_sends_its_packets_again(left: str) -> None:
+    """The other rank may lack the last sum. When it has it, it leaves, too."""
+    harness = FailoverHarness()
+
+    def leave_if(now: str) -> None:
+        if left == now:
+            harness.leave(harness.sessions[1], lingers=True)
+
+    leave_if("before")
+    harness.tick(LEAVE_GRACE - 1)
+    harness.kill(1)
+    takeover = harness.stored()
+    leave_if("meanwhile")
+    harness.tell_rounds(takeover, [4, 4], [5, 5])
+    harness.taken_over()
+    leave_if("after")
+    for session in harness.sessions:
+        assert [list(one.rounds) for one in resumes(harness, session)] == [[4, 4]]
+    harness.tick(LEAVE_GRACE - 1)  # the time for the other rank starts again
+    harness.leave(harness.sessions[0], lingers=True)
+    assert [harness.kinds(session)[-1] for session in harness.sessions] == ["left", "left"]
+    harness.removed()
+    assert all(harness.jobs.pool(number).free == 8 for number in range(SWITCHES))
+
+
+@pytest.mark.parametrize("stage", [None, TakeoverStage.STORING, TakeoverStage.SUSPENDING, TakeoverStage.INSTALLING])
+def test_a_process_that_ends_after_it_has_left_sends_nothing_again(stage: TakeoverStage | None) -> None:
+    harness = FailoverHarness()
+    harness.leave(harness.sessions[1], lingers=True)
+    if stage is None:
+        harness.jobs.lost(harness.sessions[1])
+        harness.carry_out()
+    harness.kill(1)
+    if stage is None:
+        assert not harness.keeps
+    elif stage is not TakeoverStage.STORING:
+        takeover = harness.stored()
+        if stage is TakeoverStage.INSTALLING:
+            harness.tell_rounds(takeover, [4, 4], [5, 5])
+    if stage is not None:
+        harness.jobs.lost(harness.sessions[1])
+        harness.carry_out()
+    if stage is TakeoverStage.INSTALLING:
+        harness.taken_over()
+    if stage in (None, TakeoverStage.INSTALLING):
+        harness.tick(LEAVE_GRACE + 0.1)
+    abort = harness.last(harness.sessions[0])
+    assert (abort.HasField("rank"), abort.reason) == (False, pb.SWITCH_LOST)
+    assert "the switch 10.0.0.251:31314 cannot be used: it is dead" in abort.message
+
+
 def test_the_other_switch_may_lose_the_new_entries_while_they_are_installed() -> None:
     """Other switches of its tree may still be busy then, so that the installation ends without an error."""
     harness = FailoverHarness()

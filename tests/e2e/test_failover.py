@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import rpc
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.local.host import digest
 from tests.support.c_library import needs_c_library
-from tests.support.cluster.stack import REPEATED, Stack, go_on, job, kept, over_udp, slots_used, wait_until_back
+from tests.support.cluster.rank import Call
+from tests.support.cluster.stack import REPEATED, Ranks, Stack, go_on, job, kept, over_udp, slots_used, wait_until_back
 from tests.support.waiting import wait_until
 
 TWO: dict[str, Any] = {"target": "native", "aggregators": 2}
@@ -101,6 +105,40 @@ def test_new_jobs_use_the_spare_only_while_no_other_switch_can_be_used() -> None
                     assert slots_at(stack, 1) == taken
                     assert job(stack, "third")["in_trouble"] == []
         wait_until(lambda: slots_used(stack) == 0, "all slots to be free")
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_rank_that_has_left_sends_its_last_packet_again() -> None:
+    """Rank 1 lacks the last sum, which is lost on the way to its leaf, when the switch that has it is killed."""
+    calls = [Call((40,), dtype="int32", seed=seed, pause=3.0 * seed) for seed in range(2)]  # of one round, in slot 0
+    with over_udp(**CLOS) as stack:
+        options: dict[str, Any] = {"world_size": 2, "at": stack.names[2:], "local": "off", "barrier": False}
+        with stack.ranks(calls, job="job", timeout=60, **options) as ranks:
+            ranks.wait_for("done")
+            lose(stack, stack.names[3], 1)
+            ranks.wait_until("the last sum", lambda rank: rank == 1 or len(done(ranks, rank)) == 2)
+            wait_until(lambda: leaving(stack) == [True, False], "rank 0 to leave")
+            assert len(done(ranks, 1)) == 1
+            stack.switches[0].process.kill()
+            lose(stack, stack.names[3], 0)
+            ranks.end_well()
+        assert len(done(ranks, 1)) == 2
+
+
+def leaving(stack: Stack) -> list[bool]:
+    return [member["leaving"] for member in job(stack, "job").get("members", [])]
+
+
+def done(ranks: Ranks, rank: int) -> list[object]:
+    return [event for event in ranks.events[rank] if "done" in event]
+
+
+def lose(stack: Stack, leaf: str, rate: int) -> None:
+    """Let a leaf lose every packet from its parents, or none."""
+    with open_grpc_channel(stack.controller) as channel:
+        for port in (2, 3):
+            request = pb.SetLossRequest(switch=leaf, port=port, direction=pb.IN, rate=rate)
+            rpc.JobsStub(channel).SetLoss(request, timeout=60, wait_for_ready=True)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError
+from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, P4ReduceError
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Tls
 from p4reduce.engine import engine as base
@@ -399,6 +399,32 @@ def test_closing_gives_everything_back(join: Join) -> None:
         communicator.close()
     wait_until(lambda: len(os.listdir("/proc/self/fd")) == descriptors, "the descriptors to be closed")
     wait_until(lambda: threading.active_count() == threads, "the threads to end")
+
+
+@pytest.mark.usefixtures("each_engine")
+@pytest.mark.parametrize("last", [0, 1])
+def test_the_engine_goes_on_until_all_ranks_leave_but_begins_nothing(
+    join: Join, monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    """Only the last rank of a process lingers, since it alone waits for others."""
+    ranks = join(2)
+    lingering = []
+
+    def leave(session: FakeSession, *, lingers: bool, **how: Any) -> None:
+        one = ranks[session.rank]
+        lingering.append((session.rank, lingers))
+        for call in (one.allreduce, one.allreduce_async):
+            with pytest.raises(P4ReduceError, match="the communicator is closed"):
+                call(np.ones(100, np.float32))
+        assert not one.failed
+        original(session, **how)
+
+    original = FakeSession.leave
+    monkeypatch.setattr(FakeSession, "leave", leave)
+    for rank in (1 - last, last):
+        ranks[rank].close()
+        assert ranks[rank].failed
+    assert lingering == [(1 - last, False), (last, True)]
 
 
 def test_statistics_cost_no_memory(pair: list[Communicator]) -> None:

@@ -62,6 +62,12 @@ def test_a_rank_that_tells_false_rounds_makes_no_wrong_sum(examples: int) -> Non
     assert ends >= {"fails", "well"}
 
 
+@pytest.mark.parametrize("tree", [True, False])
+def test_ranks_that_have_ended_all_operations_send_packets_again(tree: bool) -> None:
+    """So a rank may leave, if it lingers."""
+    assert sum(run_losses(seed, 2, [Loss(seed, 0, late=True)], tree=tree).lost_late for seed in range(40)) > 10
+
+
 def test_ranks_that_are_ahead_send_packets_of_the_round_before() -> None:
     """The schedules would prove little if no rank ever did."""
     repeated = sum(run_losses(seed, 1, [Loss(0, 30, spread=0.0005)]).repeated for seed in range(40))

@@ -109,8 +109,8 @@ class Failover:
             return  # the first answer counts
         counts = _slots_at(job, takeover.tree)
         count = sum(counts)
-        if member.leaving or (count and not rounds.rounds):
-            self._lifecycle.end(job, pb.SWITCH_LOST, f"{takeover.why}, and rank {member.rank} had ended its operations")
+        if member in _departed(job) or (count and not rounds.rounds):
+            self._end_without(job, takeover, member)
             return
         if len(rounds.rounds) != count:
             what = f"cannot move its slots: it has told {len(rounds.rounds)} rounds, of {count} slots"
@@ -140,7 +140,9 @@ class Failover:
             takeover.stage = TakeoverStage.FAILED
             self._begin(job, takeover.tree, f"{takeover.why}; {problem}", now)
             return False
-        takeover.stage, takeover.late = TakeoverStage.DONE, job.leave_deadline is not None
+        takeover.stage, takeover.late = TakeoverStage.DONE, bool(_departed(job))
+        if job.leave_deadline is not None:
+            self._lifecycle.restart_grace(job)
         for member in _workers(job):
             self._resume(takeover, member)
         log.warning(
@@ -203,6 +205,16 @@ class Failover:
             elif takeover.stage is TakeoverStage.DONE:
                 self._resume(takeover, member)
 
+    def gone(self, job: Job, member: Member) -> None:
+        """Handle that a rank which has left sends no packets any more. A job ends that has to wait for its rounds."""
+        for takeover in job.takeovers:
+            waits = takeover.stage in (TakeoverStage.STORING, TakeoverStage.SUSPENDING)
+            if waits and member.rank in set(job.workers) - takeover.told:
+                self._end_without(job, takeover, member)
+
+    def _end_without(self, job: Job, takeover: Takeover, member: Member) -> None:
+        self._lifecycle.end(job, pb.SWITCH_LOST, f"{takeover.why}, and rank {member.rank} had ended its operations")
+
     def trouble(self, job: Job) -> str:
         """Return which slots of the job do not work, although no rank is the cause, or ""."""
         if job.state is not State.READY or job.in_memory:
@@ -216,7 +228,7 @@ class Failover:
         """Return whether slots of the job can go on elsewhere."""
         return (
             job.state is State.READY
-            and job.leave_deadline is None
+            and not _departed(job)
             and job.move is None
             and job.trees > 1
             and not job.in_memory
@@ -284,6 +296,11 @@ def _slots_at(job: Job, tree: int) -> list[int]:
     """Return how many of the job's slots are at that tree, for each thread."""
     each = [slots_of(thread, job.slots, job.threads) for thread in range(job.threads)]
     return [len(range(tree, count, job.site.stripes)) for count in each]
+
+
+def _departed(job: Job) -> list[Member]:
+    """Return the ranks that have left and cannot send their packets again."""
+    return [one for one in _workers(job) if one.leaving and not one.lingers]
 
 
 def _workers(job: Job) -> list[Member]:

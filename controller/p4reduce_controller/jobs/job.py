@@ -54,6 +54,7 @@ class Member:
     heard: dict[int, Heard] = field(default_factory=dict)  # by site index, one switch in each tree
     short: Counter[int] = field(default_factory=Counter)
     leaving: bool = False
+    lingers: bool = False  # it leaves, but still suspends its slots and sends its packets again
     away_since: float = 0.0
     last_notice: pb.Waiting | None = None  # the latest message about what the job waits for, on its present stream
     heard_at: float = 0.0  # time of the latest message on its stream
@@ -157,7 +158,7 @@ class Takeover:
     `suspended_at`: when ranks were told to suspend these slots, or were all back after that.
     `told`: the ranks that have told their rounds. `rounds`: what they have told.
     `lost`: why a switch has lost the new entries while others were still being written; "" if none has.
-    `late`: whether a rank had left before the end, which cannot send its packets again.
+    `late`: whether a rank had left before the end, and cannot send its packets again.
     """
 
     tree: int

@@ -151,25 +151,31 @@ class Jobs:
                 self._failover.unanswered(job, half, now)
             self._questions.ask(job, member, half)
 
-    def leave(self, session: Session, now: float) -> None:
+    def leave(self, session: Session, now: float, *, lingers: bool = False) -> None:
+        """Handle that a rank leaves. `lingers`: it still sends packets again if a switch is lost."""
         self.lifecycle.now = now
         if (found := self.member_at(session)) is None:
             self._answer(self.queue.give_up(session, "left before the job was admitted"))
             return
         job, member = found
         if job.state is State.READY:
-            self.lifecycle.leave(job, member)
+            self.lifecycle.leave(job, member, lingers=lingers)
+            if not lingers:
+                self._failover.gone(job, member)
         else:
             self._blame(job, member.rank, pb.LEFT_EARLY, "left before the job was ready")
 
     def lost(self, session: Session, what: str = BROKEN) -> None:
-        """Handle the end of a rank's stream, which after a Leave means nothing. `what`: the text for other ranks."""
+        """Handle the end of a rank's stream. After a Leave, this ends no job. `what`: the text for other ranks."""
         if (found := self.member_at(session)) is None:
             self._answer(self.queue.give_up(session, what))
             return
         job, member = found
         if not member.leaving:
             self._blame(job, member.rank, pb.WORKER_LOST, what)
+        elif member.lingers:
+            member.lingers = False
+            self._failover.gone(job, member)
 
     def rank_failed(self, session: Session, failed: pb.Failed) -> None:
         """Abort the job because a rank has failed. The other ranks learn which rank failed, and why."""

@@ -121,7 +121,7 @@ class Lifecycle:
             moved = pb.Abort(rank=member.rank, reason=pb.JOIN_REFUSED, message=why)
             self.tell(member.session, pb.ServerMessage(abort=moved), last=True)
         elif job.leave_deadline is not None:  # the returning rank did not know that others were leaving
-            job.leave_deadline = self.now + self._options.leave_grace
+            self.restart_grace(job)
         member.session, member.last_notice = session, None
         self.sessions[session] = (job, member)
         self._tell_ready(job, member)
@@ -138,15 +138,19 @@ class Lifecycle:
             why = "its key is not the key of that rank" if stranger else f"the job is {job.state.value}"
         return pb.Abort(rank=rejoin.rank, reason=pb.JOIN_REFUSED, message=f"{what}: {why}")
 
-    def leave(self, job: Job, member: Member) -> None:
-        member.leaving = True
+    def leave(self, job: Job, member: Member, *, lingers: bool) -> None:
+        member.leaving, member.lingers = True, lingers
         if all(other.leaving for other in job.members.values()):
             self.finished += 1
             self.add(Note(job, "finished"))
             self._end(job, State.FINISHED, lambda _: pb.ServerMessage(left=pb.Left()))
             self.add(Remove(job, None))
         elif job.leave_deadline is None:
-            job.leave_deadline = self.now + self._options.leave_grace
+            self.restart_grace(job)
+
+    def restart_grace(self, job: Job) -> None:
+        """Start the time again within which the other ranks must leave."""
+        job.leave_deadline = self.now + self._options.leave_grace
 
     # States.
 

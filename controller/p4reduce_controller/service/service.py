@@ -193,7 +193,7 @@ class Service(rpc.JobsServicer):
         elif kind == "held":
             self.runner.jobs.held(stream, message.held, now)
         elif kind == "leave":
-            self.runner.jobs.leave(stream, now)
+            self.runner.jobs.leave(stream, now, lingers=message.leave.lingers)
         elif kind == "failed":
             self.runner.jobs.rank_failed(stream, message.failed)
         elif kind == "unanswered":

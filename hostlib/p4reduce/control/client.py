@@ -125,7 +125,7 @@ class Session:
         self._left = False
         self._closed = False
         self._aborted: JobAborted | None = None
-        self._leaving = False
+        self._leave: pb.Leave | None = None  # once the rank leaves
         self._failed: pb.Failed | None = None  # this rank's report of its failure
         self._stream_ended = False  # the latest serving stream, and the error that ended it:
         self._broken: grpc.RpcError | None = None
@@ -145,6 +145,10 @@ class Session:
     def address(self) -> str:
         """The address of the serving controller if it is known, else all addresses."""
         return self._connections.address
+
+    @property
+    def _leaving(self) -> bool:
+        return self._leave is not None
 
     @property
     def aborted(self) -> JobAborted | None:
@@ -414,13 +418,20 @@ class Session:
     # Leaving.
 
     def leave(
-        self, timeout: float = LEAVE_TIMEOUT, *, on_heard: Callable[[], None] = lambda: None, is_last: bool = True
+        self,
+        timeout: float = LEAVE_TIMEOUT,
+        *,
+        on_heard: Callable[[], None] = lambda: None,
+        is_last: bool = True,
+        lingers: bool = False,
     ) -> None:
         """Leave the job together with all other ranks, and return when all leave, or soon after if some do not.
 
         on_heard: called when the controller knows that this rank leaves. From then on the rank may also `close`. It
             must not block.
         is_last: if False, return as soon as the controller knows.
+        lingers: whether the engine of `move_with` goes on until this method returns: other ranks may need its packets
+            again if a switch is lost.
         If the job is aborted, there is nothing to leave, and the method returns at once.
         Raises CollectiveTimeout after `timeout` seconds.
         """
@@ -429,9 +440,9 @@ class Session:
         with self._changed:
             if self._connections.serving is None or self._is_over():
                 return
-            self._leaving = True
+            self._leave = pb.Leave(lingers=lingers)
             if not self._away:  # else it is sent when the rank is back
-                self._connections.send(pb.ClientMessage(leave=pb.Leave()))
+                self._connections.send(pb.ClientMessage(leave=self._leave))
             if self._changed.wait_for(self._is_leave_heard, timeout):
                 on_heard()
                 if not is_last:
@@ -536,7 +547,8 @@ class Session:
 
     def _say_rounds(self, message: pb.ClientMessage) -> None:
         with self._changed:
-            self._send_unless_away(message)
+            if not (self._away or self._is_over()):
+                self._connections.send(message)
 
     def _on_stream_end(self, stream: ControllerStream, error: grpc.RpcError | None) -> None:
         """Handle the end of a stream, in the stream's thread, which ends after this."""
@@ -640,8 +652,8 @@ class Session:
         before = self._connections.promote(candidate)
         self._stream_ended, self._broken, self._away = False, None, False
         self._returns += 1
-        if self._leaving:
-            self._connections.send(pb.ClientMessage(leave=pb.Leave()))
+        if self._leave is not None:
+            self._connections.send(pb.ClientMessage(leave=self._leave))
         elif self._failed is not None:
             self._connections.send(pb.ClientMessage(failed=self._failed))
         return before

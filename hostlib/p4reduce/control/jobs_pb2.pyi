@@ -86,7 +86,8 @@ class Rejoin(_message.Message):
     def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
 class Leave(_message.Message):
-    def __init__(self) -> None: ...
+    lingers: bool
+    def __init__(self, lingers: bool = ...) -> None: ...
 
 class Failed(_message.Message):
     message: str

@@ -93,6 +93,7 @@ class Engine(ABC):
         this long has passed: the controller can ask the switch which ranks it has counted there."""
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         """Called with the failure, once or more, from any thread, so that the other ranks do not wait for this one."""
+        self._refusal: BaseException | None = None
         self._ask_at = -math.inf
         self._reminded = (math.nan, 0.0)  # since when an operation was the oldest, and its age then
         self.continuations = Continuations(f"{name} continuations")
@@ -170,6 +171,10 @@ class Engine(ABC):
         address: address of the values; by default that of the prepared operation's values.
         """
         raise NotImplementedError
+
+    def refuse(self, error: BaseException) -> None:
+        """Let no operation start from now on, with this error. The others, and packets to other ranks, go on."""
+        self._refusal = without_frames(error)
 
     @abstractmethod
     def fail(self, error: BaseException) -> None:
@@ -312,7 +317,7 @@ class Engine(ABC):
         """Raise the engine's failure, or P4ReduceError in a process forked from the one that made the engine."""
         if os.getpid() != self._pid:
             self._check_process()
-        failure = self.failure
+        failure = self.failure or self._refusal
         if failure is not None:
             raise without_frames(failure)
 

@@ -267,8 +267,8 @@ class NativeEngine(Engine):
         address: int = 0,
     ) -> BaseException | None:
         assert isinstance(prepared, _PreparedRequest)
-        if os.getpid() != self._pid:
-            self._check_process()
+        if os.getpid() != self._pid or self._refusal is not None:
+            self.check()
         number = next(self._numbers)
         frame = prepared.frames.pop() if prepared.frames else prepared.new_frame()
         request, ended, error = frame

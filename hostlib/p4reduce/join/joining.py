@@ -131,6 +131,8 @@ class RunningJob:
     def leave(self, *, well: bool = True, on_heard: Callable[[], None] = lambda: None) -> None:
         """Leave the job together with the other ranks. Operations in flight fail.
 
+        The engine goes on until the others leave, too: one of them may lack the last sum when a switch is lost.
+
         Only the last rank of a process waits for all ranks. An earlier one must not, since other ranks of its process
         may begin to leave only when it has returned.
 
@@ -140,6 +142,8 @@ class RunningJob:
         if not self.engine.in_own_process():
             return  # a forked process has the session's sockets, but only its parent is a rank of the job
         is_last = not _count_members(self.membership, -1)
+        closed = P4ReduceError("the communicator is closed")
+        self.engine.refuse(closed)
         failure = self.engine.failure
         if failure is None and self.engine.busy:
             failure = P4ReduceError("it closed its communicator while operations were under way")
@@ -148,12 +152,12 @@ class RunningJob:
         try:
             if failure is not None:
                 tell_failure(self.session, failure)
-            self.engine.close(P4ReduceError("the communicator is closed"))
-            if failure is not None:
+                self.engine.close(closed)
                 self.session.await_abort(ABORT_TIMEOUT_S)
             else:
-                self.session.leave(on_heard=on_heard, is_last=is_last)
+                self.session.leave(on_heard=on_heard, is_last=is_last, lingers=is_last)
         finally:
+            self.engine.close(closed)
             self.session.close()
 
 

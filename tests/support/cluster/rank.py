@@ -148,6 +148,7 @@ def main() -> None:
     calls: the calls to make.
     repeat: whether to repeat them until an error.
     forget: whether to leave the communicator open.
+    barrier: whether to wait for all ranks after the calls.
     host: the number of the pretended host. Ranks with different numbers share no memory.
     limits: resource limits of the process, by their names in `resource`.
     """
@@ -172,7 +173,8 @@ def main() -> None:
                     say(done=done, foreign=communicator.stats().foreign, at=time.time())
                 if not plan["repeat"]:
                     break
-            communicator.barrier(timeout=60)
+            if plan["barrier"]:
+                communicator.barrier(timeout=60)
             say(stats=asdict(communicator.stats()))
     except P4ReduceError as error:
         details = {name: getattr(error, name) for name in ("rank", "awaited", "reason") if hasattr(error, name)}

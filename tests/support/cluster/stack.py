@@ -174,6 +174,7 @@ class Stack(ChildProcesses):
         present: Sequence[int] | None = None,
         repeat: bool = False,
         forget: bool = False,
+        barrier: bool = True,
         interfaces: str = "",
         calls_of: Mapping[int, Sequence[Call]] | None = None,
         backends: Mapping[int, str] | None = None,
@@ -188,6 +189,7 @@ class Stack(ChildProcesses):
         present: the ranks to start. The default is all.
         repeat: whether to repeat the calls until an error.
         forget: whether ranks leave their communicator open.
+        barrier: whether ranks wait for each other after the calls.
         interfaces: the prefix of interfaces: "worker" gives rank 2 the interface worker2.
         calls_of: the calls of ranks that differ from `calls`.
         backends: the backends of ranks that must use a certain one.
@@ -213,6 +215,7 @@ class Stack(ChildProcesses):
                 "calls": [asdict(call) for call in (calls_of or {}).get(rank, calls)],
                 "repeat": repeat,
                 "forget": forget,
+                "barrier": barrier,
                 "limits": (limits or {}).get(rank, {}),
                 "host": hosts[rank] if hosts else None,
             }

@@ -132,8 +132,8 @@ class JobsHarness:
         self.jobs.lost(session)
         self.carry_out()
 
-    def leave(self, session: object) -> None:
-        self.jobs.leave(session, self.now)
+    def leave(self, session: object, *, lingers: bool = False) -> None:
+        self.jobs.leave(session, self.now, lingers=lingers)
         self.carry_out()
 
     def ready(self, world_size: int = 2, name: str = "job") -> list[object]:

@@ -134,8 +134,10 @@ class FakeSession:
     def await_abort(self, timeout: float) -> None:
         """Return at once, since `abort` and `fail` have already notified every session."""
 
-    def leave(self, *, on_heard: Callable[[], None] = lambda: None, is_last: bool = True) -> None:
-        del is_last
+    def leave(
+        self, *, on_heard: Callable[[], None] = lambda: None, is_last: bool = True, lingers: bool = False
+    ) -> None:
+        del is_last, lingers
         assert self.job is not None
         self.job.left.add(self.rank)
         on_heard()

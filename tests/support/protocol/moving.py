@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from p4reduce.errors import P4ReduceError
-from p4reduce.protocol import Membership
+from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.aggregators import (
     first_slot,
     from_aggregator,
@@ -40,7 +40,8 @@ from tests.support.protocol.threaded_worker import ThreadedWorker
 class Loss:
     """The loss of an aggregator.
 
-    after: the number of packets transmitted before it. dies: whether its switches answer nothing more; otherwise they
+    after: the number of packets transmitted before it. late: whether it also waits until a rank has ended all of its
+    operations and another one has not. dies: whether its switches answer nothing more; otherwise they
     go on for ranks that do not know of the move. spread: seconds within which ranks hear of each step. abandoned: the
     ranks that do not hear where the slots went, because the next move comes first.
     """
@@ -49,6 +50,7 @@ class Loss:
     after: int
     dies: bool = True
     spread: float = 0.0
+    late: bool = False
     abandoned: frozenset[int] = frozenset()
 
 
@@ -98,6 +100,9 @@ class MovingSimulation(Simulation):
         self._losses = list(losses)
         self._under_way = False
         self._transmitted = 0
+        self._operations = 0
+        self.lost_late = 0
+        """Losses when some ranks had ended all operations and others had not."""
         self.repeated = 0
         """Slots of ranks that have sent the packet of an earlier round again."""
 
@@ -105,6 +110,13 @@ class MovingSimulation(Simulation):
         """Return the switches of an aggregator, thread after thread: each thread's slots are a job of their own."""
         each = [replace(self._membership, slots=slots_at_each(slots, self.aggregators)) for slots in self._slots]
         return [Switches(membership, self.racks) for membership in each]
+
+    def reduce(self, operations: Sequence[Sequence[Operation]], limit: float = 1000.0, skew: float = 0.0) -> None:
+        self._operations += len(operations[0])
+        super().reduce(operations, limit, skew)
+
+    def _some_have_ended(self) -> bool:
+        return len({worker.stats.operations == self._operations for worker in self.workers}) == 2
 
     def to_switch(self, rank: int, payload: bytes) -> None:
         thread, own = to_thread(int.from_bytes(payload[8:10], "big"), self._membership.slots, self.threads)
@@ -137,6 +149,7 @@ class MovingSimulation(Simulation):
         half = from_aggregator(int.from_bytes(payload[8:10], "big"), aggregator, self.aggregators)
         first = first_slot(thread, self._membership.slots, self.threads)
         self._receive(rank, with_half(payload, half + 2 * first))
+        self._lose_next()
 
     def _transmit(self, arrive: Any) -> None:
         super()._transmit(arrive)
@@ -144,11 +157,14 @@ class MovingSimulation(Simulation):
         self._lose_next()
 
     def _lose_next(self) -> None:
-        if self._losses and not self._under_way and self._transmitted >= self._losses[0].after:
+        if not self._losses or self._under_way or self._transmitted < self._losses[0].after:
+            return
+        if self._some_have_ended() or not self._losses[0].late:
             self._lose(self._losses.pop(0))
 
     def _lose(self, loss: Loss) -> None:
         self._under_way = True
+        self.lost_late += self._some_have_ended()
         for switches in self.places[loss.aggregator][-1]:
             switches.dead = loss.dies
         rounds: list[list[int]] = []
@@ -235,7 +251,7 @@ def run_losses(
     losses = [replace(loss, aggregator=loss.aggregator % aggregators) for loss in losses]
     for index in range(1, len(losses)):
         if losses[index - 1].abandoned:  # the next move is that of the same aggregator, and all ranks hear of the last
-            losses[index] = replace(losses[index], aggregator=losses[index - 1].aggregator, after=0)
+            losses[index] = replace(losses[index], aggregator=losses[index - 1].aggregator, after=0, late=False)
     losses[-1] = replace(losses[-1], abandoned=frozenset())
     simulation = MovingSimulation(
         membership,
@@ -259,6 +275,7 @@ LOSSES = st.lists(
         after=st.integers(0, 300),
         dies=st.booleans(),
         spread=st.sampled_from([0.0, 0.0005, 0.02, 1.0]),
+        late=st.booleans(),
         abandoned=st.frozensets(st.integers(0, 4), max_size=2),
     ),
     min_size=1,
