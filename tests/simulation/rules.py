@@ -129,7 +129,10 @@ class Rules:
         This needs a second root, with room for the lost slots there and at leaves, and ranks that all still add.
         """
         roots = [root.name for root in self.site.roots]
-        share = -(-job.plan.slots // len(roots))  # slots of one tree
+        spares = [root.name for root in self.site.spares]
+        share = -(-job.plan.slots // (len(roots) - len(spares)))  # slots of one tree
+        if switch in spares:
+            return len(self.site.jobs) == 1  # no slots were there
         return (
             switch in roots
             and len(roots) > 1

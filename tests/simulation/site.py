@@ -174,6 +174,7 @@ class Site:
         self.hosts = {number: f"10.0.0.{number}" for number in range(1, hosts + 1)}
         self.switches = [Switch(world, number, {}) for number in range(1, roots + leaves + 1)]
         self.roots, self.leaves = self.switches[:roots], self.switches[roots:]
+        self.spares = self.roots[1:] if variations.has_spare else []
         self._connect()
         self.controllers = [Controller(self, number) for number in range(1, 3 if kind == "pair" else 2)]
         self.jobs: list[Job] = []
@@ -218,6 +219,7 @@ class Site:
                 for leaf in self.leaves
                 for port, root in enumerate(self.roots, _FIRST_UPLINK)
             ],
+            "spare": [root.address for root in self.spares],
             "listen": controller.address,
             "insecure": True,
             "switch_insecure": True,

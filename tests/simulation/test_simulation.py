@@ -61,7 +61,7 @@ def test_variations_change_neither_jobs_nor_faults(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(variations, "CWorker", lambda membership: made.append(0) or CWorker(membership))
     assert play(3, idle=0.0, variations=["c-worker"]).digest == expected
     assert made
-    with pytest.raises(ValueError, match="variations colour: accepted are tenants, c-worker"):
+    with pytest.raises(ValueError, match="variations colour: accepted are tenants, c-worker, spare"):
         play(3, variations=["colour"])
 
 
@@ -93,11 +93,12 @@ class LostRoot(Scenario):
         self._for_a_while(fault, switch.start, seconds)
 
 
-def test_a_job_goes_on_without_a_root() -> None:
+@pytest.mark.parametrize("with_variations", [(), ("spare",)])
+def test_a_job_goes_on_without_a_root(with_variations: tuple[str, ...]) -> None:
     """`Rules` judges whether the job may end."""
     LostRoot.struck = 0
     for seed in range(20):
-        check(play(seed, idle=0.0, scenario_class=LostRoot))
+        check(play(seed, idle=0.0, scenario_class=LostRoot, variations=with_variations))
     assert LostRoot.struck > 3
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variations of scenarios: tenants with quotas, and ranks with the C worker.
+"""Variations of scenarios: tenants with quotas, ranks with the C worker, and the second of two roots as a spare.
 
 Their random choices have a sequence of their own. So a seed without variations plays as it does without this file, and
 with them it has the same jobs and faults.
@@ -21,7 +21,7 @@ from tests.simulation.program import SLOTS
 from tests.simulation.rank import JobPlan
 from tests.support.protocol import c_worker
 
-VARIATIONS = ("tenants", "c-worker")
+VARIATIONS = ("tenants", "c-worker", "spare")
 QUOTAS = {"unlimited": {}, "small": {"slots": SLOTS // 2, "jobs": 2}, "single": {"jobs": 1, "priority": 1}}
 """Tenants, and their quotas. The first one gets the job that must succeed in the end."""
 OPERATOR = "operator"
@@ -34,7 +34,7 @@ class Variations:
         if unknown := names - set(VARIATIONS):
             raise ValueError(f"variations {', '.join(unknown)}: accepted are {', '.join(VARIATIONS)}")
         self.option = f" --with {' '.join(sorted(names))}" if names else ""
-        self.has_tenants, self._has_c = "tenants" in names, "c-worker" in names
+        self.has_tenants, self._has_c, self.has_spare = (name in names for name in VARIATIONS)
         self._random = Random(f"variations of {seed}")
 
     def varied(self, plan: JobPlan, *, last: bool) -> JobPlan:

@@ -65,6 +65,8 @@ def spares_on_the_way(site: Site, job: Job) -> tuple[list[int], dict[int, str]]:
 
     All ranks must have been heard.
     """
+    if not site.trees.spare_trees:
+        return [], {}
     unable = [rank for rank in job.workers if not (job.members[rank].moves and job.members[rank].spares)]
     groups = _groups(_nodes(site, job, 0))
     found, whys = [], {}
