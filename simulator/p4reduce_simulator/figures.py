@@ -274,27 +274,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         outputs.write_json(chosen.json, JSON_VERSION, found)
 
 
-def _cells(row: Row) -> list[str]:
-    others = [system for system in row.times if system != row.base]
+def _cells(row: Row, *, with_published: bool) -> list[str]:
+    speed_ups = [f"{row.speed_up(system):.2f}" for system in row.times if system != row.base]
     published = "-" if row.published is None else f"{row.published:.2f}"
-    return [
-        row.label,
-        number(row.times[row.base], 1e3),
-        *(f"{row.speed_up(system):.2f}" for system in others),
-        published,
-    ]
+    return [row.label, number(row.times[row.base], 1e3), *speed_ups, *([published] if with_published else [])]
 
 
 def _heads(rows: Sequence[Row]) -> list[str]:
     others = [system for system in rows[0].times if system != rows[0].base]
-    return ["case", f"{rows[0].base} ms", *others, f"{others[0]}, published"]
+    return ["case", f"{rows[0].base} ms", *others, *([f"{others[0]}, published"] if _has_published(rows) else [])]
+
+
+def _has_published(rows: Sequence[Row]) -> bool:
+    return any(row.published is not None for row in rows)
 
 
 def _print(console: Console, figure: Figure, rows: Sequence[Row]) -> None:
     heads = _heads(rows)
     table = outputs.table(figure.title, heads[:1], heads[1:], "simulated")
     for row in rows:
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row, with_published=_has_published(rows)))
     show(table, console)
     for statement, source in figure.published:
         console.print(f"published: {statement} ({source})", highlight=False, soft_wrap=True)
@@ -304,7 +303,7 @@ def _print_markdown(figure: Figure, rows: Sequence[Row]) -> None:
     heads = _heads(rows)
     print(f"{figure.title}.\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for row in rows:
-        print(f"| {' | '.join(_cells(row))} |")
+        print(f"| {' | '.join(_cells(row, with_published=_has_published(rows)))} |")
     print()
     for statement, source in figure.published:
         print(f"- Published: {statement} ({source}).")
