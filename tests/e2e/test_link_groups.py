@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_bench.processes.network import without_ipv6
+from tests.support.cluster.cabling import CONTROLLER, cable, connect
 from tests.support.cluster.stack import REPEATED, Ranks, Stack, go_on, job, slots_used
 from tests.support.own_network import Namespace, ip, wait_until_up
 from tests.support.waiting import wait_until
 
-SWITCH, CONTROLLER = "10.0.0.254", "10.8.0.254"
+SWITCH = "10.0.0.254"
 LINKS = ("link1", "link2")
 MAC = "02:00:0a:00:00:01"
 
@@ -54,26 +54,6 @@ def equal_paths() -> None:
 
 
 BONDS = {"balance-xor": bond("balance-xor"), "active-backup": bond("active-backup"), "equal paths": equal_paths}
-
-
-def connect(switches: Namespace, host: Namespace, number: int) -> None:
-    """Give a host a way to the controller, beside its links to the switch."""
-    with switches.entered():
-        ip("link", "add", f"control{number}", "type", "veth", "peer", "name", "control", "netns", host.path)
-        ip("address", "add", f"{CONTROLLER}/32", "peer", f"10.8.0.{number}", "dev", f"control{number}")
-        ip("link", "set", f"control{number}", "up")
-    with host.entered():
-        ip("address", "add", f"10.8.0.{number}/32", "peer", CONTROLLER, "dev", "control")
-        ip("link", "set", "control", "up")
-
-
-def cable(switches: Namespace, port: str, host: Namespace, link: str, mac: str) -> None:
-    with switches.entered():
-        ip("link", "add", port, "type", "veth", "peer", "name", link, "address", mac, "netns", host.path)
-    for namespace, end in ((switches, port), (host, link)):
-        with namespace.entered():
-            without_ipv6(end)
-            ip("link", "set", end, "up")
 
 
 @contextlib.contextmanager
