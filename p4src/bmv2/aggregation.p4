@@ -22,7 +22,6 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     FOR_EACH_LANE(LANE_INSTANCES)
 
     bit<16> length = BARE_LENGTH;
-    bit<16> growth = 0;  // bytes of the lanes that are in this round but not in this packet
     bit<2> colour = V1MODEL_METER_COLOR_GREEN;
 
     // A retransmission and a QUERY only read: their keys must not lower the stored minimum.
@@ -36,14 +35,14 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
         meta.outcome = OUTCOME_FORBIDDEN;
         meta.keep = 0xFFFFFFFF;  // continue from the stored sums and keys, unless slot_state sets it to 0
 #define MEASURE(i) if (hdr.values[i].isValid()) { length = length + LANE_LENGTH; } \
-            else if (hdr.aggregation.active[i:i] == 1) { growth = growth + LANE_LENGTH; }
+            else if (hdr.aggregation.active[i:i] == 1) { meta.growth = meta.growth + LANE_LENGTH; }
         FOR_EACH_LANE(MEASURE)
 
         if (meta.truncated == 1 || meta.bad_checksum == 1 || hdr.aggregation.version != PROTOCOL_VERSION
             || hdr.udp.length != length || hdr.ipv4.total_length != length + 20
             || hdr.aggregation.active & ~(bit<8>)ALL_LANES != 0
             || hdr.aggregation.present & ~hdr.aggregation.active != 0
-            || growth > MAX_GROWTH || (meta.from_cpu == 1 && growth != 0)
+            || meta.growth > MAX_GROWTH || (meta.from_cpu == 1 && meta.growth != 0)
             // The lowest byte of a round's fingerprint is its lanes.
             || ((hdr.aggregation.op == OP_DATA || hdr.aggregation.op == OP_RESULT)
                 && hdr.aggregation.active != hdr.aggregation.fingerprint[7:0])) {

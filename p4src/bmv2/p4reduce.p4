@@ -96,6 +96,9 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
         delivery.apply(hdr, standard.egress_rid);
         if (meta.bridged == 1 && standard.egress_port == meta.ingress_port) {
             lost = 1;
+        } else if (meta.growth > MAX_GROWTH - TAG_LENGTH && meta.vlan == 0 && hdr.tag.isValid()
+            && hdr.aggregation.op == OP_RESULT) {
+            lost = 1;  // the tag makes it too long. Its receiver asks again with a packet that has a tag.
         } else if (standard.egress_port != CPU_PORT) {
             drop_simulator.apply(standard.egress_port, lost);
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Admission: a packet reaches a slot only if its sender is a worker of the job that it names.
 //
-// The sender is known by its ingress port, its address and the index and generation in the packet, all of which must be
-// those of one entry. The entry gives the worker's bit and the job's pool. A packet that hits none has `admitted` 0.
+// The sender is known by its ingress port, its VLAN, its address and the index and generation in the packet, all of which
+// must be those of one entry. The entry gives the worker's bit and the job's pool. A packet that hits none has `admitted` 0.
 control Admission(in headers_t hdr, inout metadata_t meta) {
     DIRECT_COUNTER(counted);  // packets and bytes of each worker that reached this table
 
@@ -24,6 +24,9 @@ control Admission(in headers_t hdr, inout metadata_t meta) {
             hdr.aggregation.job        : exact @name("job");
             hdr.aggregation.generation : exact @name("generation");
             meta.member                : exact @name("worker");
+#ifdef TAGS
+            meta.vlan                  : exact @name("vlan");
+#endif
         }
         actions = { admit; @defaultonly NoAction; }
         default_action = NoAction;

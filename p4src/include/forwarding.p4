@@ -2,6 +2,7 @@
 // Forwarding: frames that are not for the aggregator, as an ordinary switch forwards them.
 //
 // A frame to one of the switch's router MACs is routed by longest prefix; all others are bridged by destination MAC.
+// Frames with a VLAN tag are only bridged.
 control Forwarding(inout headers_t hdr, inout metadata_t meta) {
     action route(port_t port, mac_t source_mac, mac_t next_hop_mac) {
         meta.egress_port = port;
@@ -52,7 +53,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (router_macs.apply().hit) {
-            if (hdr.ipv4.isValid() && hdr.ipv4.version == 4 && hdr.ipv4.ihl == 5 && hdr.ipv4.ttl > 1
+            if (UNTAGGED && hdr.ipv4.isValid() && hdr.ipv4.version == 4 && hdr.ipv4.ihl == 5 && hdr.ipv4.ttl > 1
                 && meta.bad_checksum == 0) {
                 ipv4_routes.apply();
             } else {

@@ -15,6 +15,14 @@ header ethernet_h {
     bit<16> type;
 }
 
+// IEEE 802.1Q tag.
+header vlan_h {
+    bit<3>  priority;
+    bit<1>  drop_eligible;
+    bit<12> vlan;
+    bit<16> type;
+}
+
 header arp_h {
     bit<16> hardware_type;
     bit<16> protocol_type;
@@ -81,6 +89,7 @@ header values_h {
 // Bytes of a UDP datagram without values: UDP header, aggregation header, keys.
 #define BARE_LENGTH (8 + 18 + 4 * LANES)
 #define LANE_LENGTH (4 * BLOCK_SIZE)
+#define TAG_LENGTH 4
 
 // Packet-out, from the controller.
 //   through_pipeline  1: the frame is forwarded or aggregated like one from a port
@@ -110,6 +119,9 @@ struct headers_t {
     packet_out_h    packet_out;
     packet_in_h     packet_in;
     ethernet_h      ethernet;
+#ifdef TAGS
+    vlan_h          tag;
+#endif
     arp_h           arp;
     ipv4_h          ipv4;
     icmp_h          icmp;
@@ -119,10 +131,22 @@ struct headers_t {
     values_h[LANES] values;
 }
 
+// TAGS: the architecture's programs read and write VLAN tags. UNTAG removes that of a frame that carries IPv4.
+#ifdef TAGS
+#define EMIT_TAG pkt.emit(hdr.tag);
+#define UNTAG hdr.ethernet.type = ETHERTYPE_IPV4; hdr.tag.setInvalid();
+#define UNTAGGED (meta.vlan == 0)
+#else
+#define EMIT_TAG
+#define UNTAG
+#define UNTAGGED true
+#endif
+
 // The part of a deparser that is the same on all architectures: the frame, after a packet-in header if there is one.
 #define EMIT_FRAME \
         pkt.emit(hdr.packet_in); \
         pkt.emit(hdr.ethernet); \
+        EMIT_TAG \
         pkt.emit(hdr.arp); \
         pkt.emit(hdr.ipv4); \
         pkt.emit(hdr.icmp); \

@@ -7,13 +7,32 @@
         transition select(hdr.ethernet.type) {
             ETHERTYPE_IPV4: parse_ipv4;
             ETHERTYPE_ARP: parse_arp;
+#ifdef TAGS
+            ETHERTYPE_VLAN: parse_vlan;
+#else
             ETHERTYPE_VLAN: parse_tag;
+#endif
             ETHERTYPE_SERVICE_VLAN: parse_tag;
             default: accept;
         }
     }
 
-    // A host handles a frame of VLAN 0 like one without a tag, but the parser does not look behind the tag. A forged
+#ifdef TAGS
+    state parse_vlan {
+        pkt.extract(hdr.tag);
+        meta.vlan = hdr.tag.vlan;
+        transition select(hdr.tag.vlan, hdr.tag.type) {
+            (0, _): hidden_source;
+            (_, ETHERTYPE_IPV4): parse_ipv4;
+            (_, ETHERTYPE_ARP): parse_arp;
+            (_, ETHERTYPE_VLAN): parse_tag;
+            (_, ETHERTYPE_SERVICE_VLAN): parse_tag;
+            default: accept;
+        }
+    }
+#endif
+
+    // A host handles a frame of VLAN 0 like one without this tag, but the parser does not look behind the tag. A forged
     // source address could hide there, so every such frame counts as forged.
     state parse_tag {
         transition select(pkt.lookahead<bit<16>>()) {

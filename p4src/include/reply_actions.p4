@@ -32,10 +32,11 @@
     }
 
 #ifdef LEAF
-    // From this switch to its parent, as one of the parent's workers.
+    // From this switch to its parent, as one of the parent's workers. The packet is a worker's, which may be in a VLAN.
     action to_parent(bit<4> op) {
         hdr.aggregation.op = op;
         hdr.aggregation.worker = meta.parent_worker;
+        UNTAG
         hdr.ethernet.src = meta.switch_mac;
         hdr.ethernet.dst = meta.parent_mac;
         hdr.ipv4.src = hdr.ipv4.dst;

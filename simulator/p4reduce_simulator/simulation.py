@@ -304,7 +304,7 @@ class Simulation(BareSimulation):
     def _admit(
         self, switch: str, port: _Port, udp: int, job: int, worker: int, full: int, base: int, slots: int
     ) -> None:
-        key = (port.number, port.ip, udp, job, _GENERATION, worker)
+        key = (port.number, port.ip, udp, job, _GENERATION, worker, 0)  # in no VLAN
         self._insert(switch, _JOBS, key, (1 << worker, full, base, 2 * slots, job))
 
     def _ranks_at(self, switch: str) -> list[int]:

@@ -17,7 +17,7 @@ const struct action *find_uplink(const struct plane *plane, const struct sender 
 bool find_member(const struct plane *plane, const struct sender *sender, const struct header *header, uint8_t worker,
                  struct member *member) {
     uint64_t first = jobs_key_first(sender->ip, sender->udp_port, header->job);
-    uint64_t second = jobs_key_second(sender->port, header->generation, worker);
+    uint64_t second = jobs_key_second(sender->port, header->generation, worker, sender->vlan);
     const struct entry *entry = table_find(&plane->tables[TABLE_JOBS], &(struct key){{first, second}});
     const struct action *job = entry != NULL ? &entry->action : &plane->tables[TABLE_JOBS].miss;
     // The arguments of NoAction are zeros: such an entry has a pool of no halves.

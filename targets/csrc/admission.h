@@ -9,6 +9,7 @@
 // The source of a packet.
 struct sender {
     unsigned port;
+    unsigned vlan; // 0: no tag
     uint32_t ip;
     uint16_t udp_port;
 };

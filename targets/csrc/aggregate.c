@@ -34,6 +34,7 @@ static enum outcome validate_member(struct aggregation *aggregation, unsigned op
     const struct header *header = &packet->header;
     const struct sender sender = {
         .port = packet->ingress_port,
+        .vlan = packet->vlan,
         .ip = load_32(packet->ipv4 + IPV4_SRC),
         .udp_port = load_16(packet->udp + UDP_SRC_PORT),
     };

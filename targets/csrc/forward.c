@@ -72,7 +72,7 @@ void forward(struct context *context, struct packet *packet, struct verdict *ver
     bool to_router;
     table_apply(&tables[TABLE_ROUTER_MACS], mac, 0, &to_router);
     if (to_router) {
-        if (packet->ipv4 == NULL || packet->ipv4[IPV4_VERSION] != 0x45 || packet->ipv4[IPV4_TTL] <= 1 ||
+        if (packet->vlan != 0 || packet->ipv4 == NULL || packet->ipv4[IPV4_VERSION] != 0x45 || packet->ipv4[IPV4_TTL] <= 1 ||
             packet->bad_checksum) {
             verdict->drop = true;
             return;

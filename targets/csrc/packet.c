@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "packet.h"
 
-#define TAG_NUMBER_SIZE 2 // of a VLAN tag: priority and number, before the next type
-
 // Returns the next header, of `size` bytes. If the frame is too short, returns NULL and sets `truncated`.
 static uint8_t *extract(struct packet *packet, size_t size) {
     uint8_t *header = packet->payload;
@@ -51,13 +49,38 @@ static void parse_ipv4(struct packet *packet, const struct layout *layout) {
     }
 }
 
-// Hosts treat a priority-tagged frame (VLAN 0) as untagged. The check for forged sources does not see its addresses,
-// and drops it.
-static void parse_tag(struct packet *packet) {
-    if (packet->frame + packet->length < packet->payload + TAG_NUMBER_SIZE)
+// Hosts treat a priority-tagged frame (VLAN 0) as if it had no such tag. The check for forged sources does not see its
+// addresses, and drops it.
+static void look_at_tag(struct packet *packet) {
+    if (packet->frame + packet->length < packet->payload + VLAN_TYPE)
         packet->truncated = true;
     else
-        packet->priority_tagged = (load_16(packet->payload) & 0x0FFF) == 0;
+        packet->priority_tagged = (load_16(packet->payload + VLAN_PRIORITY) & 0x0FFF) == 0;
+}
+
+static void parse_type(struct packet *packet, const struct layout *layout, unsigned type) {
+    switch (type) {
+    case ETHERTYPE_IPV4:
+        parse_ipv4(packet, layout);
+        break;
+    case ETHERTYPE_ARP:
+        packet->arp = extract(packet, ARP_SIZE);
+        break;
+    case ETHERTYPE_VLAN: // behind another tag
+    case ETHERTYPE_SERVICE_VLAN:
+        look_at_tag(packet);
+        break;
+    }
+}
+
+static void parse_vlan(struct packet *packet, const struct layout *layout) {
+    const uint8_t *tag = extract(packet, VLAN_SIZE);
+    if (tag == NULL)
+        return;
+    packet->vlan = load_16(tag + VLAN_PRIORITY) & 0x0FFF;
+    packet->priority_tagged = packet->vlan == 0;
+    if (packet->vlan != 0)
+        parse_type(packet, layout, load_16(tag + VLAN_TYPE));
 }
 
 void packet_parse(struct packet *packet, const struct layout *layout, unsigned port, uint8_t *data, size_t length) {
@@ -74,18 +97,24 @@ void packet_parse(struct packet *packet, const struct layout *layout, unsigned p
     packet->ethernet = extract(packet, ETHERNET_SIZE);
     if (packet->ethernet == NULL)
         return;
-    switch (load_16(packet->ethernet + ETHERNET_TYPE)) {
-    case ETHERTYPE_IPV4:
-        parse_ipv4(packet, layout);
-        break;
-    case ETHERTYPE_ARP:
-        packet->arp = extract(packet, ARP_SIZE);
-        break;
-    case ETHERTYPE_VLAN:
-    case ETHERTYPE_SERVICE_VLAN:
-        parse_tag(packet);
-        break;
+    unsigned type = load_16(packet->ethernet + ETHERNET_TYPE);
+    if (type == ETHERTYPE_VLAN)
+        parse_vlan(packet, layout);
+    else
+        parse_type(packet, layout, type);
+}
+
+void packet_set_vlan(struct packet *packet, unsigned vlan) {
+    uint8_t *start = packet->ipv4 - ETHERNET_SIZE - (vlan != 0 ? VLAN_SIZE : 0);
+    memmove(start, packet->ethernet, ETHERNET_TYPE);
+    packet->length += (size_t)(packet->frame - start);
+    packet->frame = packet->ethernet = start;
+    packet->vlan = vlan;
+    if (vlan != 0) {
+        store_16(start + ETHERNET_TYPE, ETHERTYPE_VLAN);
+        store_16(start + ETHERNET_SIZE + VLAN_PRIORITY, vlan);
     }
+    store_16(packet->ipv4 - sizeof(uint16_t), ETHERTYPE_IPV4);
 }
 
 uint16_t ipv4_checksum(const uint8_t *header) {

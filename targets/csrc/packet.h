@@ -19,6 +19,7 @@ struct packet {
     bool truncated;       // shorter than its headers say
     bool bad_checksum;    // of the IPv4 header
     bool priority_tagged; // has a VLAN tag with VLAN 0
+    unsigned vlan;        // of the frame's tag; 0: no tag
 
     // The parsed headers; NULL: not in the packet.
     const uint8_t *packet_out;
@@ -31,6 +32,9 @@ struct packet {
 
 // Parses a frame that arrived at `port`. `packet` refers to `data`, which later steps may change.
 void packet_parse(struct packet *packet, const struct layout *layout, unsigned port, uint8_t *data, size_t length);
+
+// Puts a frame with an IPv4 header into a VLAN; 0: removes its tag. The frame's beginning moves by up to VLAN_SIZE bytes.
+void packet_set_vlan(struct packet *packet, unsigned vlan);
 
 // The Internet checksum (RFC 1071) of an IPv4 header without options, without its checksum field.
 uint16_t ipv4_checksum(const uint8_t *header);

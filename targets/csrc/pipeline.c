@@ -67,7 +67,8 @@ static void deliver(struct context *context, struct packet *packet, unsigned ins
         return;
     uint64_t job = packet->header.job;
     const struct action *action = table_apply(&context->plane->tables[TABLE_WORKERS], job << 16 | instance, 0, NULL);
-    if (action->id == ACTION_ADDRESS) {
+    if (action->id == ACTION_ADDRESS || action->id == ACTION_ADDRESS_IN_VLAN) {
+        packet_set_vlan(packet, action->id == ACTION_ADDRESS ? 0 : (unsigned)action->arguments[3]);
         store_48(packet->ethernet + ETHERNET_DST, action->arguments[0]);
         store_32(packet->ipv4 + IPV4_DST, (uint32_t)action->arguments[1]);
         store_16(packet->udp + UDP_DST_PORT, (uint32_t)action->arguments[2]);
@@ -79,6 +80,8 @@ static void egress(struct context *context, struct packet *packet, const struct 
     deliver(context, packet, instance);
     if (verdict->bridged && port == packet->ingress_port)
         return;
+    if (packet->length > packet->ingress_length + context->plane->layout.max_growth)
+        return; // a tag makes the RESULT too long. Its receiver asks again with a packet that has a tag.
     if (port != context->plane->layout.cpu_port &&
         drop_simulator_loses(context, TABLE_LOSS_OUT, port, packet->ingress_length))
         return;
@@ -100,10 +103,12 @@ static void multicast(struct context *context, struct packet *packet, const stru
     const struct group *group = context->plane->groups[verdict->multicast_group];
     if (group == NULL)
         return;
-    uint8_t head[UDP_HEADERS_SIZE]; // restored for each copy, since egress changes them
+    const struct packet original = *packet; // restored for each copy, since egress changes it and its headers
+    uint8_t head[UDP_HEADERS_SIZE + VLAN_SIZE];
     size_t size = packet->length < sizeof head ? packet->length : sizeof head;
     memcpy(head, packet->frame, size);
     for (size_t at = 0; at < group->count; at++) {
+        *packet = original;
         memcpy(packet->frame, head, size);
         egress(context, packet, verdict, group->replicas[at].port, group->replicas[at].instance);
     }

@@ -27,7 +27,6 @@
 #define MAX_FRAMES 256 // in a row, before another port is served
 #define OUT_FRAMES 64
 #define OUT_BUFFER_SIZE (128U << 10)
-#define VLAN_TAG_SIZE 4
 
 // Frames to send at the next `flush`.
 struct outgoing {
@@ -86,34 +85,36 @@ static bool read_slot(struct frame_port *self, const uint8_t *slot, uint32_t sta
         return false;
     }
     memcpy(&arrival->offload, offload, sizeof arrival->offload);
-    return arrival->length <= MAX_FRAME - VLAN_TAG_SIZE;
+    return arrival->length <= MAX_FRAME - VLAN_SIZE;
 }
 
-static size_t copy_frame(uint8_t *frame, const struct arrival *arrival) {
-    if (!arrival->tagged || arrival->length < ETHERNET_TYPE) {
-        memcpy(frame, arrival->data, arrival->length);
-        return arrival->length;
+// Processes a frame of `length` bytes, which begins `tag_size` bytes after the context's: that is the room for its tag.
+static void process(struct frame_port *self, struct thread *thread, const struct arrival *arrival, size_t tag_size,
+                    size_t length) {
+    uint8_t *frame = context_frame(&thread->context);
+    if (tag_size != 0) {
+        memmove(frame, frame + tag_size, ETHERNET_TYPE);
+        store_16(frame + ETHERNET_TYPE, arrival->tag_type);
+        store_16(frame + ETHERNET_TYPE + sizeof(uint16_t), arrival->tag);
     }
-    memcpy(frame, arrival->data, ETHERNET_TYPE);
-    store_16(frame + ETHERNET_TYPE, arrival->tag_type);
-    store_16(frame + ETHERNET_TYPE + 2, arrival->tag);
-    memcpy(frame + ETHERNET_TYPE + VLAN_TAG_SIZE, arrival->data + ETHERNET_TYPE, arrival->length - ETHERNET_TYPE);
-    return arrival->length + VLAN_TAG_SIZE;
+    pipeline_process(&thread->context, self->port.number, tag_size + length);
 }
 
 static void process_arrival(struct frame_port *self, struct thread *thread, const struct arrival *arrival) {
-    uint8_t *frame = context_frame(&thread->context);
+    size_t tag_size = arrival->tagged ? VLAN_SIZE : 0;
+    uint8_t *frame = context_frame(&thread->context) + tag_size;
     size_t length, at = 0;
-    if (!arrival->tagged && is_udp_gso(&arrival->offload, arrival->data, arrival->length)) {
+    if (is_udp_gso(&arrival->offload, arrival->data, arrival->length)) {
         while ((length = extract_segment(&arrival->offload, arrival->data, arrival->length, at, frame)) != 0) {
-            pipeline_process(&thread->context, self->port.number, length);
+            process(self, thread, arrival, tag_size, length);
             at += arrival->offload.gso_size;
         }
         return;
     }
     // Inserting the tag moves the bytes that the offload header refers to, so a tagged frame is sent without it.
     thread->offload = arrival->tagged ? NULL : &arrival->offload;
-    pipeline_process(&thread->context, self->port.number, copy_frame(frame, arrival));
+    memcpy(frame, arrival->data, arrival->length);
+    process(self, thread, arrival, tag_size, arrival->length);
     thread->offload = NULL;
 }
 

@@ -17,6 +17,7 @@ const struct program_action program_actions[ACTIONS] = {
     [ACTION_ROUTE] = {"route", "port:9 source_mac:48 next_hop_mac:48"},
     [ACTION_UNROUTABLE] = {"unroutable", ""},
     [ACTION_ADDRESS] = {"address", "mac:48 ip:32 udp_port:16"},
+    [ACTION_ADDRESS_IN_VLAN] = {"address_in_vlan", "mac:48 ip:32 udp_port:16 vlan:12"},
     [ACTION_UPLINK] = {"uplink", "port:9 mac:48 ip:32 udp_port:16 worker:8"},
     [ACTION_FORGED] = {"forged", ""},
 };
@@ -37,7 +38,7 @@ const struct program_table program_tables[TABLES] = {
     // The key is that of `jobs_key_first` and `jobs_key_second`.
     [TABLE_JOBS] = {.name = "SwitchIngress.aggregation.admission.jobs",
                     .key = "ingress_port:9:1:24 source_ip:32:0:32 source_port:16:0:16 job:16:0:0 generation:16:1:8 "
-                           "worker:8:1:0",
+                           "worker:8:1:0 vlan:12:1:33",
                     .counts = true,
                     .size = MEMBERS,
                     .actions = {ACTION_ADMIT, NO_ACTION},
@@ -71,8 +72,8 @@ const struct program_table program_tables[TABLES] = {
     [TABLE_WORKERS] = {.name = "SwitchEgress.delivery.workers",
                        .key = "job:16:0:16 instance:16:0:0",
                        .size = 4096,
-                       .actions = {ACTION_ADDRESS, NO_ACTION},
-                       .action_count = 2,
+                       .actions = {ACTION_ADDRESS, ACTION_ADDRESS_IN_VLAN, NO_ACTION},
+                       .action_count = 3,
                        .miss = NO_ACTION},
     [TABLE_UPLINKS] = {.name = "SwitchIngress.aggregation.uplink.uplinks",
                        .key = "job:16:0:0",

@@ -38,6 +38,7 @@ enum action_id {
     ACTION_ROUTE,
     ACTION_UNROUTABLE,
     ACTION_ADDRESS,
+    ACTION_ADDRESS_IN_VLAN,
     ACTION_UPLINK,
     ACTION_FORGED,
     ACTIONS,
@@ -89,8 +90,9 @@ static inline uint64_t jobs_key_first(uint32_t source_ip, uint16_t source_port, 
     return (uint64_t)source_ip << 32 | (uint32_t)source_port << 16 | job;
 }
 
-static inline uint64_t jobs_key_second(unsigned ingress_port, uint16_t generation, uint8_t worker) {
-    return (uint64_t)ingress_port << 24 | (uint32_t)generation << 8 | worker;
+static inline uint64_t jobs_key_second(unsigned ingress_port, uint16_t generation, uint8_t worker,
+                                       unsigned vlan) {
+    return (uint64_t)vlan << 33 | (uint64_t)ingress_port << 24 | (uint32_t)generation << 8 | worker;
 }
 
 #endif

@@ -24,6 +24,7 @@ static void address_to_parent(struct aggregation *aggregation, struct verdict *v
     const uint64_t *parent = aggregation->uplink->arguments;
     packet->aggregation[AGGREGATION_VERSION] = version_and_op(op);
     packet->aggregation[AGGREGATION_WORKER] = (uint8_t)parent[4];
+    packet_set_vlan(packet, 0); // the packet is a worker's
     store_48(packet->ethernet + ETHERNET_SRC, aggregation->switch_mac);
     store_48(packet->ethernet + ETHERNET_DST, parent[1]);
     memcpy(packet->ipv4 + IPV4_SRC, packet->ipv4 + IPV4_DST, 4);

@@ -258,7 +258,7 @@ class EthPort:
             while len(frames) < limit:
                 try:
                     frame, auxiliary, _, _ = take(LARGEST_FRAME, room)
-                    frames.append(_with_tag(frame, auxiliary))
+                    frames.append(with_tag(frame, auxiliary))
                 except OSError as error:
                     if error.errno != errno.ENETDOWN:  # the interface may come up again, or be created again
                         raise
@@ -277,7 +277,7 @@ class EthPort:
         self._socket.close()
 
 
-def _with_tag(frame: bytes, auxiliary: Iterable[tuple[int, int, bytes]]) -> bytes:
+def with_tag(frame: bytes, auxiliary: Iterable[tuple[int, int, bytes]]) -> bytes:
     """Return the frame with the VLAN tag that the kernel has removed from it."""
     for level, kind, data in auxiliary:
         if level == SOL_PACKET and kind == PACKET_AUXDATA:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,13 +17,14 @@ from finsy.proto import p4r
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4reduce_controller.p4runtime.program import Program, load_schema
+from p4reduce_controller.p4runtime.program import P4INFO, Program, load_schema
 from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.switches.aggregator import Heard, Parent, Placement, SwitchError, SwitchUnavailable
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.pools import SlotRange
 
+COMPILED = Path(__file__).parents[2] / "p4src" / "compiled"
 SCHEMA = load_schema()
 SWITCH = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
@@ -66,10 +69,18 @@ class FakeLink:
         return key.SerializeToString(deterministic=True)
 
 
-def connected(**config: Any) -> tuple[P4RuntimeSwitch, FakeLink]:
-    switch, link = P4RuntimeSwitch(SwitchConfig("nowhere", SWITCH, **config), Program(SCHEMA)), FakeLink()
+def connected(program: Program | None = None, **config: Any) -> tuple[P4RuntimeSwitch, FakeLink]:
+    config_of = SwitchConfig("nowhere", SWITCH, **config)
+    switch, link = P4RuntimeSwitch(config_of, program or Program(SCHEMA)), FakeLink()
     switch._link = link  # type: ignore[assignment]
     return switch, link
+
+
+def tofino(profile: str, folder: Path) -> Program:
+    """Return a program for Tofino."""
+    shutil.copy(COMPILED / f"{profile}.p4info.txtpb", folder / P4INFO)
+    (folder / "p4reduce.bin").write_bytes(b"a program")
+    return Program(load_schema(folder))
 
 
 def placement(workers: int = 2) -> Placement:
@@ -135,6 +146,50 @@ def in_groups(port: int = 1) -> Placement:
     return replace(placement(), workers=workers, hosts=(("02:00:00:00:00:00", port),), parent=parent)
 
 
+async def test_a_worker_in_a_vlan_is_admitted_and_addressed_with_it() -> None:
+    switch, link = connected()
+    first, second = placement().workers
+    await switch.install(replace(placement(), workers=(first, replace(second, vlan=20))))
+    entries = [fy.P4TableEntry.decode(one, SCHEMA) for one in link.holds.values() if one.HasField("table_entry")]
+    by_table = {
+        table: [one for one in entries if one.table_id.rpartition(".")[2] == table] for table in ("jobs", "workers")
+    }
+    assert sorted(one.match["vlan"] for one in by_table["jobs"] if one.match) == [0, 20]
+    actions = [one.action for one in by_table["workers"] if isinstance(one.action, fy.Action)]
+    assert sorted((action.name.rpartition(".")[2], action.args.get("vlan")) for action in actions) == [
+        ("address", None),
+        ("address_in_vlan", 20),
+    ]
+
+
+@pytest.mark.parametrize("profile", ["tofino1-32", "tofino1-64", "tofino2-64"])
+async def test_a_program_without_vlans_refuses_workers_in_them_and_no_others(profile: str, tmp_path: Path) -> None:
+    switch, link = connected(program=tofino(profile, tmp_path))
+    assert not switch.knows_vlans
+    first, second = placement().workers
+    job = replace(placement(), workers=(first, replace(second, vlan=20)))
+    with pytest.raises(SwitchError) as refused:
+        await switch.install(job)
+    assert str(refused.value) == (
+        "the switch at nowhere cannot take the job: its program admits only workers without a VLAN tag, and "
+        "10.0.0.1:5001 at port 1 is in VLAN 20"
+    )
+    await switch.fence(job)
+    await switch.forget(job)
+    assert link.holds == {}
+    await switch.install(placement())
+    assert link.holds
+
+
+async def test_a_program_for_roots_refuses_to_be_a_leaf(tmp_path: Path) -> None:
+    switch, _ = connected(program=tofino("tofino1-64", tmp_path))
+    leaf = replace(placement(), parent=Parent(9, SWITCH, worker=3))
+    with pytest.raises(SwitchError, match="nowhere cannot take the job: its program cannot run on a leaf"):
+        await switch.install(leaf)
+    await switch.fence(leaf)
+    await switch.forget(leaf)
+
+
 async def test_workers_and_the_parent_are_admitted_at_each_port_of_their_group() -> None:
     """The group of ports 1 and 2 has both workers, and that of 7, 8 and 9 has the parent."""
     switch, link = connected(lags=LAGS)
@@ -142,7 +197,7 @@ async def test_workers_and_the_parent_are_admitted_at_each_port_of_their_group()
     await switch.install(leaf)
     assert link.writes[0] == [INSERT] * (4 + 2 * 2 + 3)  # group, 2 deliveries and the uplink; admissions
     keys = [p4r.Entity.FromString(key).table_entry for key in link.holds]
-    ports = sorted(int.from_bytes(one.match[0].exact.value, "big") for one in keys if len(one.match) == 6)
+    ports = sorted(int.from_bytes(one.match[0].exact.value, "big") for one in keys if len(one.match) == 7)
     assert ports == [1, 1, 2, 2, 7, 8, 9]
     await switch.fence(leaf)
     await switch.forget(leaf)

@@ -19,7 +19,15 @@ from p4reduce.transport import base
 from p4reduce_controller.p4runtime.builds import BUILDS, LEAST_MTU, Build, build_for
 from p4reduce_controller.p4runtime.program import P4INFO, PipelineError, Program, load_schema
 from p4reduce_controller.switches import frames
-from p4reduce_controller.switches.frames import Endpoint, build, format_mac, parse, parse_mac
+from p4reduce_controller.switches.frames import (
+    Endpoint,
+    build,
+    format_mac,
+    nonce_at_a_glance,
+    parse,
+    parse_mac,
+    vlan_of,
+)
 
 CODEC = Codec(4, 2)
 WORDS = st.integers(0, 2**32 - 1)
@@ -46,9 +54,15 @@ PACKETS = packets()
 
 
 @settings(max_examples=30)
-@given(PACKETS, ENDPOINTS, ENDPOINTS, st.binary(max_size=20))
-def test_what_is_built_is_parsed(packet: Packet, source: Endpoint, destination: Endpoint, padding: bytes) -> None:
-    parsed = parse(build(packet, source, destination) + padding, CODEC)
+@given(PACKETS, ENDPOINTS, ENDPOINTS, st.integers(0, 4095), st.binary(max_size=20))
+def test_what_is_built_is_parsed(
+    packet: Packet, source: Endpoint, destination: Endpoint, vlan: int, padding: bytes
+) -> None:
+    frame = build(packet, source, destination, vlan)
+    assert len(frame) == len(build(packet, source, destination)) + (4 if vlan else 0)
+    assert vlan_of(frame) == vlan
+    assert nonce_at_a_glance(frame) == (packet.nonce if packet.op == Op.HELLO else None)
+    parsed = parse(frame + padding, CODEC)
     assert parsed[0] == source
     assert pack(parsed[1]) == pack(packet)
 
@@ -57,6 +71,8 @@ def test_what_is_built_is_parsed(packet: Packet, source: Endpoint, destination: 
 @given(st.binary(max_size=120))
 def test_noise_is_not_parsed(noise: bytes) -> None:
     assert parse(noise, CODEC) is None
+    assert parse(noise[:12] + b"\x81\x00" + noise, CODEC) is None
+    assert 0 <= vlan_of(noise) < 4096
 
 
 @settings(max_examples=30)

@@ -5,6 +5,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Container
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -18,7 +19,7 @@ from p4reduce_controller.p4runtime import cpu_channel
 from p4reduce_controller.p4runtime.cpu_channel import CpuChannel
 from p4reduce_controller.p4runtime.resets import RETRY_INTERVAL, WINDOW, ResetBatch
 from p4reduce_controller.switches.aggregator import Heard, Layout, Placement, SwitchError
-from p4reduce_controller.switches.frames import Endpoint, build
+from p4reduce_controller.switches.frames import Endpoint, build, vlan_of
 from p4reduce_controller.switches.pools import SlotRange
 
 HERE = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
@@ -197,9 +198,24 @@ def test_helloes_that_nobody_awaits_cost_next_to_nothing() -> None:
     assert [(one.port, one.sender.ip, one.worker, one.nonce) for one in heard] == [(3, "10.0.0.1", 2, 7 << 32 | 5)]
 
 
-def hello(nonce: int) -> bytes:
+def hello(nonce: int, vlan: int = 0) -> bytes:
     worker = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
-    return build(hello_packet(4, nonce, job=1, worker=2), worker, HERE)
+    return build(hello_packet(4, nonce, job=1, worker=2), worker, HERE, vlan)
+
+
+def test_the_tag_of_a_hello_is_heard_and_answers_have_it() -> None:
+    sent: list[bytes] = []
+
+    async def send_packet(frame: bytes, **_: int) -> None:
+        sent.append(frame)
+
+    heard: list[Heard] = []
+    channel = channel_to(SimpleNamespace(send_packet=send_packet), 1, heard.append, {5})
+    for vlan in (20, 0):
+        channel.on_packet(hello(5, vlan), lambda: {"ingress_port": 3})
+        one = heard[-1]
+        asyncio.run(channel.say_hello(one.port, one.sender, 0, 5, vlan=one.vlan))
+    assert [one.vlan for one in heard] == [vlan_of(frame) for frame in sent] == [20, 0]
 
 
 def test_a_job_does_not_wait_until_another_has_all_acknowledged() -> None:

@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,18 @@ def test_an_address_in_a_file_is_normal(stored: StoredJobs) -> None:
     stored.save()
     stored.path.write_text(stored.path.read_text().replace("02:00:00:00:00:01", "02-00-00-00-00-01"))
     assert stored.load()[0].members[1].heard[LEAF2].sender == Endpoint("02:00:00:00:00:01", "10.0.0.1", 5001)
+
+
+def test_vlans_are_kept(stored: StoredJobs) -> None:
+    stored.job("job", LEAF1, LEAF2)
+    (job,) = stored.harness.jobs
+    for rank, vlan in ((0, 20), (1, 0)):
+        heard = job.members[rank].heard
+        for at, one in heard.items():
+            heard[at] = replace(one, vlan=vlan)
+    stored.save()
+    (restored,) = stored.load()
+    assert [{one.vlan for one in restored.members[rank].heard.values()} for rank in (0, 1)] == [{20}, {0}]
 
 
 def test_hosts_are_kept_and_files_without_them_are_read(stored: StoredJobs) -> None:

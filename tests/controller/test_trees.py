@@ -333,7 +333,10 @@ def test_a_hello_that_was_under_way_when_its_switch_was_removed_is_ignored(loop:
 
 def test_people_see_at_which_switch_a_rank_is() -> None:
     console = Console(record=True, width=160, file=io.StringIO())
-    places = [pb.Attachment(heard=True, switch=1, port=5, ip="10.0.0.1", udp_port=5001)]
+    places = [
+        pb.Attachment(heard=True, switch=1, port=5, ip="10.0.0.1", udp_port=5001),
+        pb.Attachment(heard=True, switch=2, port=6, ip="10.0.0.1", udp_port=5001, vlan=20),
+    ]
     switches = [
         pb.Switch(name=name, address=f"a:{n}", parent="spine" if n else "", state="Ready")
         for n, name in enumerate(TWO_LEAVES.names)
@@ -349,6 +352,7 @@ def test_people_see_at_which_switch_a_rank_is() -> None:
     text = console.export_text()
     assert "switch leaf1 at a:1 Ready, below spine" in text
     assert "10.0.0.1:5001 on port 5 of leaf1" in text
+    assert "10.0.0.1:5001 in VLAN 20 on port 6 of leaf2" in text
     assert "no HELLO yet" not in text
     assert "4-7 of leaf2" in text
 

@@ -18,8 +18,11 @@ SECOND_ADDRESS = Host("02:5a:00:00:00:09", "192.168.9.9")  # another address of 
 ROUTER = "02:fe:00:00:00:01"
 
 
-def in_the_name_of(own: Host, lanes: int) -> dict[str, bytes]:
-    """Return frames with which a stranger pretends to be the switch, by name. Some are fragments of a datagram."""
+def in_the_name_of(own: Host, lanes: int, *, in_vlans: bool) -> dict[str, bytes]:
+    """Return frames with which a stranger pretends to be the switch, by name. Some are fragments of a datagram.
+
+    in_vlans: whether the switch looks behind the tag of a VLAN.
+    """
     keys = (0,) * lanes
     ours = Aggregation(op=frames.RESULT, job=7, generation=1, keys=keys)
     datagram = frames.udp(own.udp_port, VICTIM.udp_port, ours.pack())
@@ -31,7 +34,15 @@ def in_the_name_of(own: Host, lanes: int) -> dict[str, bytes]:
     def tagged(*tags: int, frame: bytes = ip()) -> bytes:
         return frame[:12] + b"".join(tag.to_bytes(4, "big") for tag in tags) + frame[12:]
 
+    behind_a_tag = {
+        "VLAN 5": tagged(0x81000005),
+        "VLAN 5 with a priority": tagged(0x8100E005),
+        "ARP answer in VLAN 5": tagged(0x81000005, frame=frames.arp(2, own, VICTIM)),
+        "VLAN 0 in VLAN 5": tagged(0x81000005, 0x81000000),
+        "service VLAN 0 in VLAN 5": tagged(0x81000005, 0x88A80000),
+    }
     return {
+        **(behind_a_tag if in_vlans else {}),
         "VLAN 0": tagged(0x81000000),
         "VLAN 0 with a priority": tagged(0x8100F000),
         "service VLAN 0": tagged(0x88A80000),
@@ -56,7 +67,7 @@ def test_forged_frames_are_dropped_and_counted(switch: Switch, own: Host) -> Non
     switch.own_address(SECOND_ADDRESS)
     switch.forward(VICTIM.mac, 2)
     switch.flood_unknown(0x50)
-    forged = in_the_name_of(own, switch.lanes)
+    forged = in_the_name_of(own, switch.lanes, in_vlans=switch.knows_vlans)
     for name, frame in forged.items():
         for port in (1, 3):
             found = switch.exchange((port, frame))
@@ -66,13 +77,13 @@ def test_forged_frames_are_dropped_and_counted(switch: Switch, own: Host) -> Non
     assert switch.counts() == {}
 
 
-def test_vlans_that_have_a_number_are_bridged(switch: Switch) -> None:
-    """A host takes them for another network than the switch is in."""
+def test_service_vlans_and_second_tags_are_bridged(switch: Switch) -> None:
+    """The switch does not look behind them. A host takes them for another network than the switch is in."""
     switch.forward(VICTIM.mac, 2)
-    for tag in (0x81000001, 0x8100F800, 0x88A80FFF):
-        plain = frames.udp_frame(SWITCH, VICTIM, b"x")
-        frame = plain[:12] + tag.to_bytes(4, "big") + plain[12:]
-        assert sorted(switch.exchange((1, frame)).ports) == [2]  # the kernel takes the tag off for who looks there
+    plain = frames.udp_frame(SWITCH, VICTIM, b"x")
+    twice = frames.tagged(frames.tagged(plain, 5), 0xF800)
+    for frame in (frames.tagged(plain, 0x0FFF, 0x88A8), twice):
+        switch.exchange((1, frame)).expect({2: [frame]})
     assert switch.by_port(FORGERIES) == {}
 
 

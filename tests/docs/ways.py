@@ -109,6 +109,7 @@ RULES: list[tuple[str, str, Way]] = [
         "--listen 0.0.0.0",
         Shell(before=SWITCH.replace("127.0.0.1", "10.0.0.254"), addresses=["10.0.0.254"]),
     ),
+    ("docs/running.md", "type vlan", Elsewhere("tests/e2e/test_vlans.py")),
     ("docs/running.md", "--nnodes 4", Not("needs four hosts; tutorial/3-hosts.md is run with two")),
     ("docs/running.md", "--state /var", Not("says what is added to other options; tests/controller/test_restart.py")),
     ("docs/running.md", "switches drain", Shell(before=FABRIC, addresses=["10.0.255.4"], left_out="--now")),

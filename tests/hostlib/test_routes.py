@@ -94,6 +94,15 @@ def test_the_way_by_another_address_than_the_first(network: OwnNetwork, set_up: 
     assert mtu == Finding("MTU to far", "ok", f"{interface} has 1500, 1000 are needed")
 
 
+@pytest.mark.parametrize("untagged_only", [False, True])
+def test_the_doctor_names_the_vlan_of_an_interface(network: OwnNetwork, untagged_only: bool) -> None:
+    interface = vlan(network)
+    found = host.way(FAR, 31314, 1000, "far", untagged_only=untagged_only)
+    (finding,) = [one for one in found if one.subject == "VLAN to far"]
+    assert finding.verdict == ("problem" if untagged_only else "ok")
+    assert finding.found.startswith(f"{interface} is in VLAN 5")
+
+
 def test_without_a_route_the_interface_that_is_named(network: OwnNetwork) -> None:
     """Frames need none."""
     second(network)

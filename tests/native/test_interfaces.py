@@ -108,6 +108,30 @@ def test_a_chain_of_datagrams_is_taken_apart(hosts: tuple[NativeSwitch, list[Hos
     assert all(frames.checksum(frame[6 + 14 : 6 + 34]) == 0 for frame in came)
 
 
+def test_datagrams_in_one_gso_frame_with_a_tag(hosts: tuple[NativeSwitch, list[Host]]) -> None:
+    """A VLAN interface hands several datagrams over as one frame, too."""
+    switch, (first, _) = hosts
+    heard: Queue[bytes] = Queue()
+    switch.on_packet_in = heard.put
+    sender = frames.Host("02:00:00:00:00:07", first.address, 4000, vlan=20)
+    payloads = [Aggregation(op=frames.HELLO, job=number, keys=(0,) * 4).pack() for number in range(5)]
+    frame = frames.udp_frame(sender, OWN, b"".join(payloads))
+    headers = len(frame) - len(b"".join(payloads))
+    udp_l4, needs_checksum = 5, 1  # VIRTIO_NET_HDR_GSO_UDP_L4, VIRTIO_NET_HDR_F_NEEDS_CSUM
+    offload = struct.pack("=BBHHHH", needs_checksum, udp_l4, headers, len(payloads[0]), headers - 8, 6)
+
+    def send() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+            sock.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
+            sock.bind(("wire", 0))
+            sock.send(offload + frame)
+
+    first(send).result(TIMEOUT_S)
+    came = [heard.get(timeout=TIMEOUT_S)[6:] for _ in payloads]
+    assert [one[:18] for one in came] == [frame[:18]] * len(payloads)
+    assert [one[46:] for one in came] == payloads
+
+
 def test_the_switch_answers_ping_and_arp(hosts: tuple[NativeSwitch, list[Host]]) -> None:
     _, (first, _) = hosts
 

@@ -82,7 +82,7 @@ def p4_fields(header: str) -> dict[str, tuple[int, int]]:
     return {name: (end - width, width) for (_, _, name), width, end in zip(found, widths, ends, strict=True)}
 
 
-HEADERS = ("packet_out", "packet_in", "ethernet", "arp", "ipv4", "icmp", "udp", "aggregation", "key")
+HEADERS = ("packet_out", "packet_in", "ethernet", "vlan", "arp", "ipv4", "icmp", "udp", "aggregation", "key")
 
 
 def test_layout_of_c() -> None:

@@ -77,9 +77,15 @@ CHANGES = {
         "",
         "test_admission.py::test_anyone_else_is_dropped",
     ),
+    "VLAN": (
+        "include/admission.p4",
+        "meta.vlan                  : exact",
+        "meta.vlan & 0              : exact",
+        "test_vlans.py::test_an_untagged_worker_is_not_admitted_with_a_tag",
+    ),
     "room for the answer": (
         "bmv2/aggregation.p4",
-        "growth > MAX_GROWTH ||",
+        "meta.growth > MAX_GROWTH ||",
         "",
         "test_lanes.py::test_too_little_room_for_the_answer_is_malformed",
     ),

@@ -201,6 +201,8 @@ def switch(status: pb.StatusReply, one: pb.Switch) -> RenderableType:
         head.add_row("parent", Text(_parents(one)))
     head.add_row("P4Runtime", Text(one.address))
     head.add_row("aggregator", _aggregator(one))
+    if one.untagged_only:
+        head.add_row("VLANs", "none: its program admits only workers without a VLAN tag")
     head.add_row("slots", f"{one.slots_used} of {one.slots}")
     head.add_row("jobs", Text(_some(one.jobs)))
     if not one.ports:
@@ -306,7 +308,8 @@ def _has_leader(member: pb.Member) -> bool:
 
 
 def _address(place: pb.Attachment) -> str:
-    return f"{place.ip}:{place.udp_port} on port {place.port}"
+    vlan = f" in VLAN {place.vlan}" if place.vlan else ""
+    return f"{place.ip}:{place.udp_port}{vlan} on port {place.port}"
 
 
 def _addresses(status: pb.StatusReply, member: pb.Member) -> list[str]:

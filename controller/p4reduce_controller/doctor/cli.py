@@ -135,7 +135,7 @@ def _run_checks(
             yield from certificates.check_server(switch.name, switch.address, files)
     for switch in status.switches:
         needed = Layout(switch.lanes, switch.block_size, switch.slots).mtu
-        yield from host.way(switch.ip, switch.udp_port, needed, switch.name)
+        yield from host.way(switch.ip, switch.udp_port, needed, switch.name, untagged_only=switch.untagged_only)
     if join and status.switches:
         yield from job.joined(access.controller, access.token, access.tls, at)
     yield from host.clock(status.time_s, local_time)

@@ -16,7 +16,8 @@ from p4reduce.transport.base import SOCKET_BUFFER_BYTES, mtu_advice
 from p4reduce.transport.routes import route_to
 from p4reduce.transport.udp import IP_MTU
 
-_SIOCGIFMTU, _SIOCETHTOOL = 0x8921, 0x8946
+_SIOCGIFMTU, _SIOCETHTOOL, _SIOCGIFVLAN = 0x8921, 0x8946, 0x8982
+_GET_VLAN_VID = 9  # command of SIOCGIFVLAN
 # From <linux/ethtool.h>.
 _GDRVINFO = 0x3
 _OFFLOADS = {"TSO": 0x1E, "GSO": 0x23, "GRO": 0x2B}
@@ -85,8 +86,11 @@ def clock(controllers_time: float, ours: float) -> Iterator[Finding]:
         yield Finding("clock", "ok", f"{offset:.1f} s from the controller's clock")
 
 
-def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
-    """Check the interface toward an aggregator: its MTU, and the offloads that affect frames."""
+def way(ip: str, udp_port: int, needed: int, name: str, *, untagged_only: bool = False) -> Iterator[Finding]:
+    """Check the interface toward an aggregator: its MTU, its VLAN, and the offloads that affect frames.
+
+    untagged_only: the switch admits no workers in VLANs.
+    """
     subject = f"route to {name}"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -118,6 +122,12 @@ def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
             )
         else:
             yield Finding(f"MTU to {name}", "ok", f"{interface} has {mtu}, {needed} are needed")
+        if vlan := _vlan(probe, interface):
+            found, advice = f"{interface} is in VLAN {vlan}", ""
+            if untagged_only:
+                found += ", and the program of the switch admits only workers without a VLAN tag"
+                advice = "reach the switch through an interface that sends frames without a tag"
+            yield Finding(f"VLAN to {name}", "problem" if untagged_only else "ok", found, advice)
         on = [which for which, command in _OFFLOADS.items() if _offload(probe, interface, command)]
         if Path(f"/sys/class/net/{interface}/iflink").exists() and on and _is_veth(probe, interface):
             names = ", ".join(on)
@@ -126,6 +136,16 @@ def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
             yield Finding(f"offloads to {name}", "warning", found, advice)
         else:
             yield Finding(f"offloads to {name}", "ok", f"{interface}: {', '.join(on) or 'none'}")
+
+
+def _vlan(control: socket.socket, interface: str) -> int:
+    """Return the VLAN of a VLAN interface; 0 for any other."""
+    # struct vlan_ioctl_args: the command, the interface, and a union with the answer.
+    request = struct.pack("i24s24sh2x", _GET_VLAN_VID, interface.encode(), b"", 0)
+    try:
+        return int(struct.unpack_from("28xi", fcntl.ioctl(control, _SIOCGIFVLAN, request))[0])
+    except OSError:
+        return 0
 
 
 def _offload(control: socket.socket, interface: str, command: int) -> bool:

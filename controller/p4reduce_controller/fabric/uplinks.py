@@ -146,7 +146,8 @@ class Uplinks:
         """Let the parent send a HELLO back to the switch, as it sends the results of rounds."""
         if (parent := self._inventory.switches.get(probe.parent)) is not None:
             with contextlib.suppress(SwitchError, Interrupted):  # the next HELLO is answered
-                await isolate_cancellation(parent.say_hello(hello.port, hello.sender, probe.parent % 256, probe.nonce))
+                answer = parent.say_hello(hello.port, hello.sender, probe.parent % 256, probe.nonce, vlan=hello.vlan)
+                await isolate_cancellation(answer)
 
     async def _say_hellos(self) -> None:
         while self._probes:

@@ -108,7 +108,7 @@ class Gathering:
         if (
             not (hello.full or hello.short)
             or heard is None
-            or (heard.ports, heard.sender) != (hello.ports, hello.sender)
+            or (heard.ports, heard.vlan, heard.sender) != (hello.ports, hello.vlan, hello.sender)
         ):
             return False
         self._lifecycle.add(Answer(job.site.number(site_index), hello))

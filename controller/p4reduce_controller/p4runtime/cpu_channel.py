@@ -20,7 +20,7 @@ from p4reduce_controller.base.clock import LONGEST_WAIT, Clock
 from p4reduce_controller.p4runtime.link import Link
 from p4reduce_controller.p4runtime.resets import WINDOW, ResetBatch, time_for
 from p4reduce_controller.switches.aggregator import HalfState, Heard, Layout, Placement, SwitchError
-from p4reduce_controller.switches.frames import Endpoint, build, nonce_at_a_glance, parse
+from p4reduce_controller.switches.frames import Endpoint, build, nonce_at_a_glance, parse, vlan_of
 
 RESET_TIMEOUT = 30.0  # seconds, to which the time for the slots is added, since a switch may be stopped for a while
 QUERY_TIMEOUT = 2.0  # seconds for all attempts of a QUERY
@@ -77,13 +77,15 @@ class CpuChannel:
         self._queries: dict[int, asyncio.Future[HalfState]] = {}
         self._query_ids = count(1)
 
-    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
+    async def say_hello(
+        self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False, vlan: int = 0
+    ) -> None:
         if short:
             packet = hello(self.layout.lanes, nonce, worker=worker, seq=SHORT_HELLO)
         else:
             every = self._every_lane
             packet = hello(self.layout.lanes, nonce, worker=worker, active=every, present=every, values=self._zeros())
-        frame = build(packet, self.address, to)
+        frame = build(packet, self.address, to, vlan)
         await self.link().send_packet(frame, through_pipeline=0, padding=0, egress_port=port, multicast_group=0)
 
     async def reset(self, job: Placement, timeout: float = 0.0) -> None:
@@ -187,7 +189,7 @@ class CpuChannel:
             full = packet.present == self._every_lane
             short = not full and packet.seq == SHORT_HELLO
             claims = packet.job, packet.generation, packet.worker, packet.nonce
-            self.on_hello(Heard(port, sender, *claims, full, short))
+            self.on_hello(Heard(port, sender, *claims, full, short, vlan=vlan_of(frame)))
         elif packet.op == Op.RESET:
             self._reset_acknowledged(packet)
         elif packet.op == Op.QUERY and packet.generation in self._queries:

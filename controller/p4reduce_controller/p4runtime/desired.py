@@ -82,6 +82,8 @@ class DesiredState:
                 self._want(entry, None)
 
     async def install(self, job: Placement) -> None:
+        if missing := self._program.missing_for(job):
+            raise SwitchError(f"the switch at {self._config.target} cannot take the job: {missing}")
         await self._put(self._entries_of(job), owner=job.job)
         new = [entry for entry in self._hosts_of(job) if self._learn(entry, job.job)]
         await self._put_hosts(new)

@@ -19,7 +19,7 @@ from google.protobuf import text_format
 
 from p4reduce.protocol.constants import PARENT
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, build_for
-from p4reduce_controller.switches.aggregator import Direction, Layout, Placement
+from p4reduce_controller.switches.aggregator import Direction, Heard, Layout, Placement
 from p4reduce_controller.switches.frames import OUTCOMES
 
 P4INFO = "p4info.txtpb"
@@ -96,20 +96,32 @@ class Program:
         self._hellos = _find(schema.meters, _METER, "meter")
         # Programs of earlier releases have no such counter.
         self._members = next((one.name for one in schema.direct_counters if one.name.endswith(_MEMBERS)), "")
+        fields = schema.tables[self._tables["jobs"]].match_fields
+        self.knows_vlans = any(field.name == "vlan" for field in fields)
         cells = schema.counters[self._counters["outcomes"]].size
         if cells != len(OUTCOMES):
             raise PipelineError(f"its counter `outcomes` has {cells} cells, and this controller knows {len(OUTCOMES)}")
 
     # Entries of jobs.
 
+    def missing_for(self, job: Placement) -> str:
+        """Return what the job needs and the program lacks, or ""."""
+        if job.parent is not None and "uplinks" not in self._tables:
+            return "its program cannot run on a leaf: it has no table `uplinks`"
+        in_vlan = next((worker for worker in job.workers if worker.vlan), None)
+        if in_vlan is not None and not self.knows_vlans:
+            where = f"{in_vlan.sender} at port {in_vlan.port} is in VLAN {in_vlan.vlan}"
+            return f"its program admits only workers without a VLAN tag, and {where}"
+        return ""
+
     def admissions(self, job: Placement, parent_lag: tuple[int, ...] = ()) -> list[fy.P4TableEntry]:
         """Return the entries that admit the workers, and the parent, at each port of their groups.
 
         `parent_lag`: the group of the port toward the parent, if it is in one.
         """
-        members = [(index, worker.ports, worker.sender) for index, worker in enumerate(job.workers)]
+        members = [(index, worker.ports, worker.vlan, worker.sender) for index, worker in enumerate(job.workers)]
         if job.parent is not None:
-            members.append((PARENT, parent_lag or (job.parent.port,), job.parent.endpoint))
+            members.append((PARENT, parent_lag or (job.parent.port,), 0, job.parent.endpoint))
         return [
             self._entry(
                 "jobs",
@@ -120,36 +132,33 @@ class Program:
                     "job": job.job,
                     "generation": job.generation,
                     "worker": index,
+                    **({"vlan": vlan} if self.knows_vlans else {}),
                 },
                 "admit",
                 worker_bit=1 << index,
-                full_bitmap=sum(1 << index for index, _, _ in members),
+                full_bitmap=sum(1 << index for index, *_ in members),
                 pool_base=2 * job.slots.first,
                 pool_halves=2 * job.slots.count,
                 group=job.group,
             )
-            for index, ports, sender in members
+            for index, ports, vlan, sender in members
             for port in ports
         ]
 
     def uplinks(self, job: Placement) -> list[fy.P4TableEntry]:
-        if job.parent is None:
+        if job.parent is None or "uplinks" not in self._tables:
             return []
-        if "uplinks" not in self._tables:
-            raise PipelineError("its program cannot run on a leaf: it has no table `uplinks`")
         way = {"port": job.parent.port, **vars(job.parent.endpoint), "worker": job.parent.worker}
         return [self._entry("uplinks", {"job": job.job}, "uplink", **way)]
 
     def deliveries(self, job: Placement) -> list[fy.P4TableEntry]:
-        return [
-            self._entry(
-                "workers",
-                {"job": job.job, "instance": index + 1},
-                "address",
-                **vars(worker.sender),
-            )
-            for index, worker in enumerate(job.workers)
-        ]
+        return [self._delivery(job.job, index + 1, worker) for index, worker in enumerate(job.workers)]
+
+    def _delivery(self, job: int, instance: int, worker: Heard) -> fy.P4TableEntry:
+        match, address = {"job": job, "instance": instance}, vars(worker.sender)
+        if worker.vlan and self.knows_vlans:
+            return self._entry("workers", match, "address_in_vlan", **address, vlan=worker.vlan)
+        return self._entry("workers", match, "address", **address)
 
     def job_group(self, job: Placement) -> fy.P4MulticastGroupEntry:
         """Return the job's multicast group, with one replica for each worker, even if workers share a port."""

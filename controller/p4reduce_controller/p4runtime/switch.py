@@ -57,6 +57,7 @@ class P4RuntimeSwitch:
     ) -> None:
         """Prepare the connection. `tls`: for connections to the switch; None for plain text."""
         self.layout, self.address, self.target = program.layout, config.address, config.target
+        self.knows_vlans = program.knows_vlans
         self.counts = ControlCounts()
         self.ports: States = {}
         self.ports_unknown = "it is not connected yet"
@@ -97,8 +98,10 @@ class P4RuntimeSwitch:
     def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
         return self._desired.loss_rates
 
-    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
-        await self._cpu.say_hello(self._desired.egress.live(port), to, worker, nonce, short=short)
+    async def say_hello(
+        self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False, vlan: int = 0
+    ) -> None:
+        await self._cpu.say_hello(self._desired.egress.live(port), to, worker, nonce, short=short, vlan=vlan)
 
     # The connection.
 

@@ -91,7 +91,9 @@ class EffectRunner:
         if (found := self.inventory.switches.get(switch)) is not None:
             with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
                 await isolate_cancellation(
-                    found.say_hello(hello.port, hello.sender, hello.worker, hello.nonce, short=hello.short)
+                    found.say_hello(
+                        *(hello.port, hello.sender, hello.worker, hello.nonce), short=hello.short, vlan=hello.vlan
+                    )
                 )
 
     async def _look(self, job: Job, half: int) -> None:

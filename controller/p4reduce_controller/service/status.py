@@ -67,6 +67,7 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, inventory: Inventory) -
         address=switch.target,
         connected=switch.unavailable is None,
         slots_used=jobs.pool(number).used,
+        untagged_only=not switch.knows_vlans,
         **vars(switch.address),
         **vars(switch.layout),
     )
@@ -196,7 +197,7 @@ def _places(job: Job, member: Member, positions: Mapping[int, int]) -> list[pb.A
     """Return where switches have heard the member's first thread. `positions`: those of switches in the reply."""
     heard = {job.site.number(at): one for at, one in sorted(member.heard.items(), reverse=True) if at < job.site.nodes}
     return [
-        pb.Attachment(heard=True, switch=positions[number], port=one.port, **vars(one.sender))
+        pb.Attachment(heard=True, switch=positions[number], port=one.port, vlan=one.vlan, **vars(one.sender))
         for number, one in sorted(heard.items())
         if number in positions
     ]

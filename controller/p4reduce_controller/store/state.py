@@ -227,8 +227,8 @@ class _Part:
     def has(self, key: str) -> bool:
         return key in self._values
 
-    def number(self, key: str, low: int, high: int) -> int:
-        value = self.get(key, int)
+    def number(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        value = self.get(key, int, default)
         if not low <= value <= high:
             raise StateError(f"{self._name}: {key} is {value}: must be from {low} to {high}")
         return value
@@ -403,7 +403,8 @@ def _member_from_json(rank: int, part: _Part, site: Site, threads: int) -> Membe
 
 
 def _heard_to_json(heard: Heard) -> dict[str, Any]:
-    return {"port": heard.port, **vars(heard.sender), **({"lag": list(heard.lag)} if heard.lag else {})}
+    more = {"lag": list(heard.lag), "vlan": heard.vlan}
+    return {"port": heard.port, **vars(heard.sender), **{key: value for key, value in more.items() if value}}
 
 
 def _heard_from_json(part: _Part) -> Heard:
@@ -415,7 +416,9 @@ def _heard_from_json(part: _Part) -> Heard:
     lag = part.get("lag", list, [])  # missing if there is none
     if not all(type(port) is int for port in lag):
         raise StateError(f"lag has {_short(lag)}: must be a list of ports")
-    return Heard(part.number("port", 0, 511), sender, job=0, generation=0, worker=0, nonce=0, lag=tuple(lag))
+    vlan = part.number("vlan", 0, 2**12 - 1, 0)  # missing if there is none
+    port = part.number("port", 0, 511)
+    return Heard(port, sender, job=0, generation=0, worker=0, nonce=0, lag=tuple(lag), vlan=vlan)
 
 
 __all__ = ["StateError", "StateFile", "check_version", "rest_of", "state_to_json", "state_from_json"]

@@ -65,6 +65,7 @@ class Layout:
 class Heard:
     """A HELLO that reached the switch: its port, its sender, and what it claims.
 
+    vlan: the VLAN of its tag; 0 if it had none.
     lag: the ports of the group that its port belongs to, if it belongs to any.
     full: whether it is as long as the longest packet.
     short: whether it is shorter, from a sender that sends full ones too.
@@ -79,6 +80,7 @@ class Heard:
     full: bool = False
     short: bool = False
     lag: tuple[int, ...] = ()
+    vlan: int = 0
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -177,6 +179,10 @@ class Aggregator(Protocol):
     def layout(self) -> Layout: ...
 
     @property
+    def knows_vlans(self) -> bool:
+        """Whether its program admits workers in VLANs."""
+
+    @property
     def address(self) -> Endpoint:
         """The address that workers send to."""
 
@@ -227,8 +233,13 @@ class Aggregator(Protocol):
     @property
     def given_up(self) -> bool: ...
 
-    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
-        """Send a HELLO of the switch's own, of job 0, out of a port: a full one, or a `short` one."""
+    async def say_hello(
+        self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False, vlan: int = 0
+    ) -> None:
+        """Send a HELLO of the switch's own, of job 0, out of a port: a full one, or a `short` one.
+
+        `vlan`: the VLAN of its tag; 0: no tag.
+        """
 
     async def install(self, job: Placement) -> None:
         """Write the job's entries for admission and delivery, its multicast group, and the route to the parent."""

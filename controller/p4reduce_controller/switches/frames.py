@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address
@@ -16,6 +17,9 @@ from p4reduce.transport.frames import ANY_FRAGMENT, ETHERTYPE_IPV4, HEADERS, UDP
 # Names of the indices of the counter `outcomes`.
 OUTCOMES = tuple(outcome.name.lower() for outcome in Outcome)
 
+_VLAN = struct.Struct("!HH")  # the EtherType of a tag, and its priority and number, after the MAC addresses
+_TAG = slice(12, 12 + _VLAN.size)
+_ETHERTYPE_VLAN = 0x8100
 _NONCE = slice(HEADERS.size + NONCE.start, HEADERS.size + NONCE.stop)
 
 
@@ -57,10 +61,25 @@ def format_mac(mac: bytes) -> str:
     return mac.hex(":")
 
 
-def build(packet: Packet, source: Endpoint, destination: Endpoint) -> bytes:
-    """Return the whole Ethernet frame. The UDP checksum is 0, and the IPv4 checksum is correct."""
+def build(packet: Packet, source: Endpoint, destination: Endpoint, vlan: int = 0) -> bytes:
+    """Return the whole Ethernet frame, with the tag of the VLAN unless it is 0.
+
+    The UDP checksum is 0, and the IPv4 checksum is correct.
+    """
     payload = pack(packet)
-    return frame_headers(_packed(source), _packed(destination), len(payload), fragment=0) + payload
+    frame = frame_headers(_packed(source), _packed(destination), len(payload), fragment=0) + payload
+    return frame[: _TAG.start] + _VLAN.pack(_ETHERTYPE_VLAN, vlan) + frame[_TAG.start :] if vlan else frame
+
+
+def vlan_of(frame: bytes) -> int:
+    """Return the VLAN of the frame's tag; 0 if it has none."""
+    tag = frame[_TAG]
+    kind, number = _VLAN.unpack(tag) if len(tag) == _VLAN.size else (0, 0)
+    return number & 0xFFF if kind == _ETHERTYPE_VLAN else 0
+
+
+def _untagged(frame: bytes) -> bytes:
+    return frame[: _TAG.start] + frame[_TAG.stop :] if vlan_of(frame) else frame
 
 
 @lru_cache(maxsize=4096)
@@ -71,6 +90,7 @@ def _packed(endpoint: Endpoint) -> tuple[bytes, bytes, int]:
 
 def parse(frame: bytes, codec: Codec) -> tuple[Endpoint, Packet] | None:
     """Return the sender and the packet; None if this is not a frame of the aggregation protocol."""
+    frame = _untagged(frame)
     if len(frame) < HEADERS.size:
         return None
     fields = HEADERS.unpack_from(frame)
@@ -89,6 +109,7 @@ def parse(frame: bytes, codec: Codec) -> tuple[Endpoint, Packet] | None:
 
 def nonce_at_a_glance(frame: bytes) -> int | None:
     """Return the nonce of a frame that the switch sent to the controller; None unless it looks like a HELLO."""
+    frame = _untagged(frame)
     if len(frame) < _NONCE.stop or frame[HEADERS.size] & 15 != Op.HELLO:
         return None
     return int.from_bytes(frame[_NONCE], "big")

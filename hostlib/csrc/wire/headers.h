@@ -18,6 +18,10 @@ enum {
     ETHERNET_SRC = 6,
     ETHERNET_TYPE = 12,
 
+    VLAN_SIZE = 4,
+    VLAN_PRIORITY = 0, // and drop_eligible, vlan
+    VLAN_TYPE = 2,
+
     ARP_SIZE = 28,
     ARP_OP = 6,
     ARP_SENDER_MAC = 8,

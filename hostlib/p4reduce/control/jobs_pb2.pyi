@@ -294,7 +294,8 @@ class Switch(_message.Message):
     cpu_drops: _containers.ScalarMap[str, int]
     ports: _containers.RepeatedCompositeFieldContainer[Port]
     ports_unknown: str
-    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., parents: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., number: _Optional[int] = ..., draining: bool = ..., leaving: bool = ..., spare: bool = ..., jobs: _Optional[_Iterable[str]] = ..., rpc_errors: _Optional[_Mapping[str, int]] = ..., cpu_drops: _Optional[_Mapping[str, int]] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., ports_unknown: _Optional[str] = ...) -> None: ...
+    untagged_only: bool
+    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., parents: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., number: _Optional[int] = ..., draining: bool = ..., leaving: bool = ..., spare: bool = ..., jobs: _Optional[_Iterable[str]] = ..., rpc_errors: _Optional[_Mapping[str, int]] = ..., cpu_drops: _Optional[_Mapping[str, int]] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., ports_unknown: _Optional[str] = ..., untagged_only: bool = ...) -> None: ...
 
 class Port(_message.Message):
     number: int
@@ -397,7 +398,8 @@ class Attachment(_message.Message):
     mac: str
     ip: str
     udp_port: int
-    def __init__(self, heard: bool = ..., switch: _Optional[int] = ..., port: _Optional[int] = ..., mac: _Optional[str] = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ...) -> None: ...
+    vlan: int
+    def __init__(self, heard: bool = ..., switch: _Optional[int] = ..., port: _Optional[int] = ..., mac: _Optional[str] = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., vlan: _Optional[int] = ...) -> None: ...
 
 class SetLossRequest(_message.Message):
     port: int

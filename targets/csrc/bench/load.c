@@ -188,7 +188,7 @@ int main(int count, char **arguments) {
         struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         sockets[rank] = worker_socket(&address);
         uint64_t jobs[2] = {jobs_key_first(INADDR_LOOPBACK, ntohs(address.sin_port), JOB),
-                            jobs_key_second(1, 1, (uint8_t)rank)};
+                            jobs_key_second(1, 1, (uint8_t)rank, 0)};
         uint64_t admit[MAX_ARGUMENTS] = {UINT64_C(1) << rank, (UINT64_C(1) << options.workers) - 1, 0,
                                          2 * options.slots, JOB};
         uint64_t worker[2] = {JOB << 16 | (rank + 1), 0};

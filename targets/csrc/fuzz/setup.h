@@ -37,7 +37,7 @@ static inline struct plane *fuzz_plane(void) {
         const struct action admit = {ACTION_ADMIT, {UINT64_C(1) << rank, 3, 4 * rank, 16, FUZZ_JOB}};
         const struct action address = {ACTION_ADDRESS, {0x020000000100 + rank, FUZZ_IP, FUZZ_UDP_PORT + rank}};
         uint64_t first = jobs_key_first(FUZZ_IP, (uint16_t)(FUZZ_UDP_PORT + rank), FUZZ_JOB);
-        uint64_t second = jobs_key_second(1, FUZZ_GENERATION, (uint8_t)rank);
+        uint64_t second = jobs_key_second(1, FUZZ_GENERATION, (uint8_t)rank, 0);
         table_insert(&tables[TABLE_JOBS], &(struct key){{first, second}}, &admit);
         table_insert(&tables[TABLE_WORKERS], &(struct key){{FUZZ_JOB << 16 | (rank + 1), 0}}, &address);
     }

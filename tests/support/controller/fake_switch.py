@@ -32,6 +32,7 @@ class FakeSwitch:
         self.layout = Layout(lanes=4, block_size=64, slots=slots)
         self.address = Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31314 + number)
         self.target = f"fake {number}" if number else "fake"
+        self.knows_vlans = True
         self.problem = ""
         self.counts = ControlCounts()
         self.log: list[str] = []
@@ -117,8 +118,10 @@ class FakeSwitch:
             raise error
         self.log.append(what)
 
-    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
-        self._do("say_hello short" if short else "say_hello")
+    async def say_hello(
+        self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False, vlan: int = 0
+    ) -> None:
+        self._do(f"say_hello{' short' * short}{f' in VLAN {vlan}' * bool(vlan)}")
         for other, there in self.cables.get(port, ()):
             if other.address == to:
                 other.hear(Heard(there, self.address, 0, 0, worker, nonce))

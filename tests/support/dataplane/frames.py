@@ -21,7 +21,7 @@ OPS = ("?", "DATA", "RESULT", "STATUS", "ERROR", "RESET", "QUERY", "ABORT", "HEL
 NO_KEY = 0xFFFFFFFF
 PARENT, NOBODY = 31, 255
 
-IPV4, ARP = 0x0800, 0x0806
+IPV4, ARP, VLAN = 0x0800, 0x0806, 0x8100
 ICMP, UDP = 1, 17
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 
@@ -30,11 +30,12 @@ Values = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Host:
-    """A source or destination of frames: its MAC address, IPv4 address and UDP port."""
+    """A source or destination of frames: its MAC address, IPv4 address, UDP port, and VLAN (0: none)."""
 
     mac: str
     ip: str
     udp_port: int = AGGREGATION_PORT
+    vlan: int = 0
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,15 @@ def ethernet(source: str, destination: str, ether_type: int, payload: bytes) -> 
     return mac_bytes(destination) + mac_bytes(source) + struct.pack("!H", ether_type) + payload
 
 
+def tagged(frame: bytes, tag: int, ether_type: int = VLAN) -> bytes:
+    """Return the frame with a VLAN tag: the priority and the number of the VLAN."""
+    return frame[:12] + struct.pack("!HH", ether_type, tag) + frame[12:]
+
+
+def in_vlan(frame: bytes, vlan: int) -> bytes:
+    return tagged(frame, vlan) if vlan else frame
+
+
 def ipv4(
     source: str,
     destination: str,
@@ -148,9 +158,10 @@ def udp(source_port: int, destination_port: int, payload: bytes, *, length: int 
 
 
 def udp_frame(source: Host, destination: Host, payload: bytes, *, udp_length: int | None = None, **ip: object) -> bytes:
-    """Return a frame with a UDP datagram. Further options are those of `ipv4`."""
+    """Return a frame with a UDP datagram, in the VLAN of either host. Further options are those of `ipv4`."""
     datagram = udp(source.udp_port, destination.udp_port, payload, length=udp_length)
-    return ethernet(source.mac, destination.mac, IPV4, ipv4(source.ip, destination.ip, UDP, datagram, **ip))
+    plain = ethernet(source.mac, destination.mac, IPV4, ipv4(source.ip, destination.ip, UDP, datagram, **ip))
+    return in_vlan(plain, source.vlan or destination.vlan)
 
 
 def frame(source: Host, destination: Host, packet: Aggregation, **ip: object) -> bytes:
@@ -161,7 +172,7 @@ def arp(op: int, sender: Host, target: Host, *, destination: str = BROADCAST) ->
     body = struct.pack("!HHBBH", 1, IPV4, 6, 4, op)
     for host in (sender, target):
         body += mac_bytes(host.mac) + ip_bytes(host.ip)
-    return ethernet(sender.mac, destination, ARP, body)
+    return in_vlan(ethernet(sender.mac, destination, ARP, body), sender.vlan or target.vlan)
 
 
 def icmp_echo(kind: int, identifier: int, sequence: int, data: bytes) -> bytes:
@@ -181,6 +192,8 @@ def describe(data: bytes) -> str:
         return f"{len(data)} bytes {data.hex()}"
     text = f"{len(data)} bytes {data[6:12].hex(':')} > {data[:6].hex(':')}"
     ether_type = int.from_bytes(data[12:14], "big")
+    if ether_type == VLAN and len(data) >= 18:
+        return f"tag {data[14:16].hex()} of {describe(data[:12] + data[16:])}"
     if ether_type != IPV4 or len(data) < 34:
         return f"{text} type {ether_type:#06x} {data[14:46].hex()}"
     ip = data[14:34]

@@ -31,6 +31,7 @@ class Job:
     pool_base: the first slot half of the job's pool of `slots` slots.
     parent: the switch above, if this switch is a leaf.
     index: the worker of its parent that this leaf is.
+    vlans: the VLANs of workers, which take turns; untagged (0) if the switch's program knows no VLANs.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Job:
         fingerprint: int = 0xC0FFEE00,
         parent: Member | None = None,
         index: int = 0,
+        vlans: Sequence[int] = (0,),
     ) -> None:
         self.switch, self.size, self.number, self.generation = switch, size, number, generation
         self.pool_base, self.slots, self.first_seq, self.fingerprint = pool_base, slots, first_seq, fingerprint
@@ -54,7 +56,12 @@ class Job:
         self.members = [
             Member(
                 switch.ports[rank % len(switch.ports)],
-                Host(f"02:00:00:00:{number & 0xFF:02x}:{rank:02x}", f"10.{number & 0x7F}.0.{rank + 1}", 40000 + rank),
+                Host(
+                    f"02:00:00:00:{number & 0xFF:02x}:{rank:02x}",
+                    f"10.{number & 0x7F}.0.{rank + 1}",
+                    40000 + rank,
+                    vlans[rank % len(vlans)] if switch.knows_vlans else 0,
+                ),
             )
             for rank in range(size)
         ]
@@ -91,6 +98,7 @@ class Job:
                 "job": self.number,
                 "generation": self.generation,
                 "worker": rank,
+                **({"vlan": member.host.vlan} if self.switch.knows_vlans else {}),
             },
             "SwitchIngress.aggregation.admission.admit",
             {
@@ -109,7 +117,10 @@ class Job:
             "ip": frames.ip_number(host.ip),
             "udp_port": host.udp_port,
         }
-        return Entry(WORKERS, {"job": self.number, "instance": rank + 1}, "SwitchEgress.delivery.address", params)
+        action = "SwitchEgress.delivery.address"
+        if host.vlan:
+            action, params = f"{action}_in_vlan", {**params, "vlan": host.vlan}
+        return Entry(WORKERS, {"job": self.number, "instance": rank + 1}, action, params)
 
     def start(self) -> Job:
         """Install table entries and the multicast group, and reset slot halves, as the controller does."""

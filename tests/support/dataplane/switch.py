@@ -148,6 +148,7 @@ class Switch:
         self.halves = self.program.halves
         self.all_lanes = (1 << self.lanes) - 1
         self.max_absent = 512 // (4 * self.block_size)  # lanes of a round that a packet may leave out
+        self.knows_vlans = any(field.name == "vlan" for field in self.program.tables[JOBS].match_fields)
         self.ports = tuple(range(1, PORTS + 1))
         self.deaf_ports: set[int] = set()  # ports at which the switch loses all outgoing frames
         self.limited_ports: set[int] = set()  # ports at which the switch drops HELLOs

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from p4reduce_targets.bmv2 import TargetMissing, find
 from p4reduce_targets.p4runtime import Server
+from p4reduce_targets.ports import PACKET_AUXDATA, SOL_PACKET, with_tag
 from p4reduce_targets.switch import Load, Switch
 from tests.support.own_network import own_cables
 
@@ -43,10 +44,10 @@ class Target(ExitStack):
 
     def receive(self, port: int) -> bytes | None:
         """Return the next frame out of `port`, or None if the message is a frame that the test has sent."""
-        data, address = self.sockets[port].recvfrom(65536)
+        data, auxiliary, _, address = self.sockets[port].recvmsg(65536, 64)
         if isinstance(address, tuple) and address[2] == PACKET_OUTGOING:
             return None
-        return data
+        return with_tag(data, auxiliary)
 
     def check(self) -> None:
         """Raise RuntimeError, with the end of its log, if the target has ended."""
@@ -71,6 +72,7 @@ class Process(Target):
                     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
                     self.sockets[port] = self.enter_context(sock)
                     sock.bind((f"host{port}", ETH_P_ALL))
+                    sock.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
                 self._start(folder)
             undo.pop_all()
 

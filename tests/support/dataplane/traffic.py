@@ -22,7 +22,9 @@ HOSTS = [Host(f"02:00:00:00:99:0{n}", f"10.99.0.{n}", 5000 + n) for n in range(1
 SPINE = Host("02:00:00:00:97:01", "10.97.0.1", 6000)
 FLOOD_GROUP, ODD_GROUP, NO_GROUP = 0x50, 0x51, 0x52
 SHORTEST = 14  # bytes: a packet socket sends at least an Ethernet header
-TAGS = (0x8100, 0x88A8, 0x9100)  # not used, since the kernel removes VLAN tags from frames
+TAGS = (0x8100, 0x88A8)  # EtherTypes of VLAN tags
+SHORTEST_TAGGED = 20  # bytes: the kernel drops a shorter frame with a VLAN tag
+TAG_SIZE = 4
 ALL = 2**32 - 1
 
 
@@ -41,13 +43,13 @@ class Setup:
         self.jobs = [
             Job(switch, 3, number=1, pool_base=0, slots=2, first_seq=2),
             Job(switch, 1, number=2, pool_base=4, slots=1, first_seq=2**32 - 6),
-            Job(switch, 6, number=3, generation=9, pool_base=8, slots=2, first_seq=2**31 - 6),
+            Job(switch, 6, number=3, generation=9, pool_base=8, slots=2, first_seq=2**31 - 6, vlans=(0, 10, 20)),
         ]
         self.marks = switch.remembers_marks
         self.leaf: Job | None = None
         if switch.can_be_leaf:
             parent = Member(switch.ports[2], SPINE)
-            self.leaf = Job(switch, 2, number=4, pool_base=12, slots=2, parent=parent, index=1)
+            self.leaf = Job(switch, 2, number=4, pool_base=12, slots=2, parent=parent, index=1, vlans=(30, 0))
             self.jobs.append(self.leaf)
 
     @property
@@ -90,6 +92,12 @@ def without_mark(frame: bytes) -> bytes:
     return frame[:15] + bytes([frame[15] - 1]) + frame[16:24] + total.to_bytes(2, "big") + frame[26:]
 
 
+def _correct_checksum(data: bytearray, ip: int) -> None:
+    """Correct the checksum of the IPv4 header that begins at `ip`."""
+    data[ip + 10 : ip + 12] = b"\x00\x00"
+    data[ip + 10 : ip + 12] = frames.checksum(bytes(data[ip : ip + 20])).to_bytes(2, "big")
+
+
 class Traffic:
     """An endless iterator of steps. The same seed and build give the same steps."""
 
@@ -126,7 +134,7 @@ class Traffic:
     # --- frames into ports ------------------------------------------------------------------------------------------
 
     def _frame(self, kind: str, port: int, frame: bytes) -> Step:
-        if int.from_bytes(frame[12:14], "big") in TAGS:
+        if int.from_bytes(frame[12:14], "big") in TAGS and len(frame) < SHORTEST_TAGGED:
             frame = frame[:12] + b"\x12\x34" + frame[14:]
         if not self._marks:
             frame = without_mark(frame)
@@ -222,8 +230,9 @@ class Traffic:
         random = self._random
         data = bytearray(frame)
         for _ in range(random.choice([1, 1, 1, 2, 4])):
-            kind = random.randrange(7)
+            kind = random.randrange(8)
             head = min(len(data), 80) - 1
+            ip = SHORTEST + TAG_SIZE * (data[12:14] == b"\x81\x00")  # where the IPv4 header begins
             if kind == 0:
                 data[random.randint(0, head)] ^= 1 << random.randrange(8)
             elif kind == 1:
@@ -232,20 +241,25 @@ class Traffic:
                 del data[random.randint(SHORTEST, max(SHORTEST, len(data))) :]
             elif kind == 3:
                 data += random.randbytes(random.choice([1, 2, 6, 46, 256, 300]))
-            elif kind == 4 and len(data) > 34:  # a byte of the IP header, with a correct checksum
-                at = random.randint(14, 33)
-                data[at] = random.getrandbits(8)
-                data[24:26] = b"\x00\x00"
-                data[24:26] = frames.checksum(bytes(data[14:34])).to_bytes(2, "big")
+            elif kind == 4 and len(data) > ip + 20:  # a byte of the IP header, with a correct checksum
+                data[random.randint(ip, ip + 19)] = random.getrandbits(8)
+                _correct_checksum(data, ip)
             elif kind == 5 and len(data) > SHORTEST + 8:  # without some bytes in the middle
                 at = random.randint(SHORTEST, len(data) - 4)
                 del data[at : at + random.randint(1, 4)]
-            elif kind == 6 and len(data) > 40:  # lengths that match the frame
-                data[16:18] = (len(data) - 14).to_bytes(2, "big")
-                data[38:40] = (len(data) - 34).to_bytes(2, "big")
-                data[24:26] = b"\x00\x00"
-                data[24:26] = frames.checksum(bytes(data[14:34])).to_bytes(2, "big")
+            elif kind == 6 and len(data) > ip + 26:  # lengths that match the frame
+                data[ip + 2 : ip + 4] = (len(data) - ip).to_bytes(2, "big")
+                data[ip + 24 : ip + 26] = (len(data) - ip - 20).to_bytes(2, "big")
+                _correct_checksum(data, ip)
+            elif kind == 7 and ip > SHORTEST and random.random() < 0.5:  # without its tag
+                del data[12:16]
+            elif kind == 7:
+                data = bytearray(frames.tagged(bytes(data), self._tag(), random.choice([*TAGS, frames.VLAN])))
         return bytes(data).ljust(SHORTEST, b"\x00")
+
+    def _tag(self) -> int:
+        """Return the number of a VLAN, often one that workers are in, and sometimes with a priority."""
+        return self._random.choice([0, 10, 10, 20, 30, self._random.getrandbits(12)]) | self._random.choice([0, 0xE000])
 
     def _any_port(self, port: int) -> int:
         return port if self._random.random() < 0.9 else self._random.randint(1, 4)
@@ -298,6 +312,8 @@ class Traffic:
             frames.ethernet(source.mac, to, frames.IPV4, packet),
             frames.ethernet(source.mac, to, random.choice([0x86DD, 0x88CC, 46]), random.randbytes(40)),
         ])  # fmt: skip
+        for _ in range(random.choices([0, 1, 2], [9, 2, 1])[0]):
+            frame = frames.tagged(frame, self._tag(), random.choice([*TAGS, frames.VLAN]))
         return self._frame("foreign", random.randint(1, 4), frame)
 
     def _random_frame(self) -> Step:

@@ -68,7 +68,7 @@ def build(profile: str, p4src: Path = P4SRC) -> Path:
 
 
 def shared_p4info(profile: str) -> str:
-    """Return the P4Info of a build for BMv2 that has a profile's packets and tables.
+    """Return the P4Info of a build for BMv2 that has a profile's packets and tables, without VLANs.
 
     Raises Unavailable if p4c is missing.
     """
@@ -78,6 +78,13 @@ def shared_p4info(profile: str) -> str:
         kept = [table for table in parsed.tables if table.preamble.name != UPLINKS]
         del parsed.tables[:]
         parsed.tables.extend(kept)
+    in_vlan = next(one for one in parsed.actions if one.preamble.name.endswith(".address_in_vlan"))
+    parsed.actions.remove(in_vlan)
+    for table in parsed.tables:
+        for field in [one for one in table.match_fields if one.name == "vlan"]:
+            table.match_fields.remove(field)
+        for reference in [one for one in table.action_refs if one.id == in_vlan.preamble.id]:
+            table.action_refs.remove(reference)
     return text_format.MessageToString(parsed)
 
 
