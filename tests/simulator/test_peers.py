@@ -197,5 +197,5 @@ def test_systems_are_compared_on_one_network() -> None:
     assert switchml.sent == pytest.approx(1.1 * 4 * found.numel, rel=0.05)
     with pytest.raises(ValueError, match="systems are compared by one allreduce"):
         compare(star(4), Workload(operations=2), ["ring"])
-    with pytest.raises(ValueError, match="system nccl: accepted are p4reduce, switchml, ring"):
+    with pytest.raises(ValueError, match="system nccl: accepted are p4reduce, switchml, p4reduce-elements, ring"):
         compare(star(4), Workload(), ["nccl"])
