@@ -144,6 +144,24 @@ IN_PYTHON = {
         "takeover.rounds.least[: counts[thread]]",
         "controller/test_failover.py::test_the_slots_of_all_threads_go_on_at_another_switch",
     ),
+    "failover: spares come last": Mutant(
+        _FAILOVER,
+        "(other in spare_trees,",
+        "(other not in spare_trees,",
+        "controller/test_failover.py::test_slots_go_on_at_a_spare_if_no_other_switch_is_left",
+    ),
+    "failover: not without the packets of ranks that have left": Mutant(
+        _FAILOVER,
+        "and not _departed(job)",
+        "",
+        "controller/test_failover.py::test_a_process_that_ends_after_it_has_left_sends_nothing_again",
+    ),
+    "leaving: a rank lingers": Mutant(
+        "p4reduce.join.joining",
+        "lingers=is_last",
+        "lingers=False",
+        "hostlib/test_communicator.py::test_the_engine_goes_on_until_all_ranks_leave_but_begins_nothing",
+    ),
     "quota: slots": Mutant(
         _TENANCY,
         "if held.slots[tenant] + slots > quota.slots:",
