@@ -132,6 +132,12 @@ def test_a_switch_that_drains_is_seen() -> None:
     assert "x, y" in shown
 
 
+def test_a_spare_is_seen() -> None:
+    spare = pb.Switch(name="a", state="Ready", spare=True, connected=True, slots=8)
+    assert "Ready, spare" in text(views.switches(pb.StatusReply(switches=[spare])))
+    assert switches.as_reported(spare) == Finding("switch a", "ok", "Ready, a spare, 0 of 8 slots in use")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

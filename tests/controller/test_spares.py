@@ -19,11 +19,10 @@ from p4reduce_controller.switches.aggregator import Layout
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.site import GONE, Site
 from p4reduce_controller.switches.trees import NamedUplink, trees_of
+from tests.support.controller.changing import FIRST, SECOND, UP, Changing, leave
 from tests.support.controller.jobs_harness import TreeHarness
 from tests.support.controller.stored_jobs import StoredJobs, entries
-
-TWO = ["--switch", "a:1", "--switch", "b:1"]
-ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2"]
+from tests.support.waiting import wait_until
 
 
 def site_of(uplinks: dict[str, list[NamedUplink]], spares: Sequence[str]) -> Site:
@@ -134,3 +133,20 @@ def test_spares_in_the_settings() -> None:
     ):
         with pytest.raises(SettingsError, match=said):
             specs_of(replace(settings, **changes))
+
+
+def test_a_spare_comes_and_goes_while_a_job_runs(changing: Changing) -> None:
+    changing.add("third", spare=True)
+    assert changing.status()["third"].spare
+    [rank] = changing.job(1)
+    assert not changing.status()["third"].jobs
+    said = changing.refused(
+        lambda: changing.add(
+            "leaf", switch="o:1", address=["127.0.0.1:40101"], spare=True, uplink={"port": UP, "to": FIRST}
+        )
+    )
+    assert "the switch leaf is a spare and has a parent" in said
+    changing.remove("third")
+    changing.wait_for(FIRST, SECOND)
+    leave(changing, rank)
+    wait_until(lambda: not changing.look().jobs, "the job to end")
