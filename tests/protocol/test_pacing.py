@@ -118,13 +118,13 @@ def test_workers_slow_down_until_a_queue_has_room(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("each_worker")
 def test_marks_keep_the_queue_short() -> None:
-    """Without marks, hundreds of packets are lost here. With them none is, and the link stays as full."""
-    unmarked, marked = reduced(Bottleneck(10_000, 100)), reduced(Marking(10_000, 100, 20))
-    assert unmarked.dropped > 100
+    """Without marks, a thousand packets are lost here. With them none is, and the operation ends sooner."""
+    unmarked, marked = reduced(Bottleneck(10_000, 200)), reduced(Marking(10_000, 200, 20))
+    assert unmarked.dropped > 1000
     assert marked.dropped == 0
-    assert marked.longest < 100
-    assert marked.resent < unmarked.resent / 10
-    assert marked.now < 1.1 * unmarked.now
+    assert marked.longest < 150
+    assert marked.resent == 0
+    assert marked.now < unmarked.now
     for worker in marked.workers:
         assert worker.stats.marks >= worker.stats.slowdowns > 0
 
@@ -136,7 +136,7 @@ def test_marks_halve_the_window_once_in_a_round_trip() -> None:
     timer.sample(0.01)
     assert pace.on_mark(1.0, 100, 1.01)
     assert pace.window == 5
-    assert not pace.on_mark(1.005, 100, 1.012), "the packet was sent before the window was halved"
+    assert not pace.on_mark(1.005, 100, 1.012), "the round began before the window was halved"
     assert pace.on_mark(1.01, 100, 1.02)
     assert pace.window == 2.5
     assert pace.on_mark(1.02, 100, 1.03)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from p4reduce.commands.cli import app
 from p4reduce.protocol.constants import Outcome
 from p4reduce.tensors.indices import Code
-from p4reduce_simulator import Cable, Host, Link, Network, Switch, Workload, clos, simulate, star
+from p4reduce_simulator import Cable, Host, Link, Network, Result, Switch, Workload, clos, simulate, star
 from p4reduce_simulator.peers.support import Support
 from p4reduce_simulator.simulation import Simulation
 from p4reduce_simulator.workload import OVERLAPS, PATTERNS
@@ -122,6 +122,26 @@ def test_a_full_queue_drops_and_a_long_one_marks() -> None:
     assert up.longest_wait <= 20_000 * 8 / 1e9
     assert result.totals["retransmissions"] > 0
     assert result.exact
+
+
+def test_with_marks_no_packet_is_lost_where_queues_overflow_without() -> None:
+    """Below a spine 200 us away, the slots of a job are twice what a queue has room for."""
+
+    def run(mark: int) -> Result:
+        core = Link(rate=10**9, delay=200e-6, queue=300_000, mark=mark)
+        network = clos(16, 4, 1, edge=Link(rate=10**10, delay=1e-6), core=core)
+        return simulate(network, Workload(numel=1 << 19, operations=4), slots=512)
+
+    unmarked, marked = run(0), run(30_000)
+    assert unmarked.exact
+    assert marked.exact
+    assert sum(link.dropped for link in unmarked.links) > 1000
+    assert sum(link.dropped for link in marked.links) == 0
+    assert unmarked.totals["retransmissions"] > 1000
+    assert marked.totals["retransmissions"] == 0
+    assert unmarked.totals["marks"] == 0
+    assert marked.totals["marks"] >= marked.totals["slowdowns"] >= 16
+    assert marked.times[-1] < 1.5 * unmarked.times[-1]
 
 
 def test_losses_are_counted_on_their_link() -> None:

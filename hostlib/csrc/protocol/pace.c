@@ -40,17 +40,21 @@ void pace_on_answer(struct pace *pace) {
     set_window(pace, pace->window + (pace->window < pace->ssthresh ? 1 : 1 / pace->window));
 }
 
-bool pace_on_loss(struct pace *pace, const struct timer *timer, double sent_at, unsigned in_flight, double now) {
-    if (in_flight * (timer->srtt - timer->min_rtt) <= MAX_BACKLOG * timer->srtt)
-        return false;
-    return pace_on_mark(pace, timer, sent_at, in_flight, now);
-}
-
-bool pace_on_mark(struct pace *pace, const struct timer *timer, double sent_at, unsigned in_flight, double now) {
-    if (sent_at < pace->reduced_at || !timer->measured)
-        return false;
+static bool halve(struct pace *pace, unsigned in_flight, double now) {
     const double former = pace->window;
     pace->window = pace->ssthresh = fmax(fmin(in_flight, former) / 2, MIN_WINDOW);
     pace->reduced_at = now;
     return pace->window < former;
+}
+
+bool pace_on_loss(struct pace *pace, const struct timer *timer, double sent_at, unsigned in_flight, double now) {
+    if (sent_at < pace->reduced_at || !timer->measured)
+        return false;
+    if (in_flight * (timer->srtt - timer->min_rtt) <= MAX_BACKLOG * timer->srtt)
+        return false;
+    return halve(pace, in_flight, now);
+}
+
+bool pace_on_mark(struct pace *pace, const struct timer *timer, double began_at, unsigned in_flight, double now) {
+    return began_at >= pace->reduced_at && timer->measured && halve(pace, in_flight, now);
 }

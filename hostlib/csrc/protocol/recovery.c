@@ -78,6 +78,7 @@ static void send_or_queue(struct recovery *recovery, struct slot *slot, double n
 void recovery_send(struct recovery *recovery, struct slot *slot, double now) {
     slot->transmissions = 0;
     slot->grouped = false;
+    slot->began_at = now;
     send_or_queue(recovery, slot, now);
 }
 
@@ -122,7 +123,7 @@ static void judge_super_packets(struct recovery *recovery, const struct slot *sl
 // Slows down: a router had a long queue for the slot's packet, for another rank's, or for the answer.
 static void take_mark(struct recovery *recovery, const struct slot *slot, double now) {
     recovery->stats->marks++;
-    recovery->stats->slowdowns += pace_on_mark(&recovery->sending.pace, &recovery->timer, slot->first_sent_at,
+    recovery->stats->slowdowns += pace_on_mark(&recovery->sending.pace, &recovery->timer, slot->began_at,
                                                in_flight(recovery), now);
 }
 

@@ -57,6 +57,7 @@ struct slot {
     bool grouped; // first sent in a super-packet
     uint32_t transmissions;
     uint32_t counted; // bitmap of the workers that the switch has counted, from the last STATUS
+    double began_at; // when the packet was ready to be sent
     double first_sent_at, sent_at;
     double last_answer; // the last STATUS, or when the packet was first sent
     // If the packet of the round before seems to be lost: its copies without an answer, and when the first was sent.

@@ -13,10 +13,13 @@ back until another is answered, because ranks that hold back different slots wou
 | congestion avoidance | `ssthresh` or more | + 1 / window: one packet more in a round trip | congestion avoidance |
 | unlimited | infinite, once it has reached the number of slots | | congestion avoidance |
 
-A loss or a mark (CE, RFC 3168) that counts sets window and `ssthresh` to half of the packets in flight. Two kinds do
-not count:
+A loss or a mark (CE, RFC 3168) that counts sets window and `ssthresh` to half of the packets in flight. These do not
+count:
 
-- The packet was first sent before `reduced_at`: the window was already halved for this round trip (RFC 9002, 7.3.1).
+- A loss of a packet that was first sent before `reduced_at`: the window was already halved for this round trip (RFC
+  9002, 7.3.1).
+- A mark of a round that began before `reduced_at`: another rank's packet, which may be the marked one, may have left
+  when the round began.
 - A loss while at most 3 packets are in queues, by Vegas's estimate of flight x (1 - min_rtt / srtt). Where nothing
   queues, nothing overflows, and a packet was lost by chance (TCP Veno).
 
@@ -84,14 +87,20 @@ class Pace:
         sent_at: when the lost packet was first sent.
         """
         timer = self._timer
-        if timer.srtt is None or in_flight * (timer.srtt - timer.min_rtt) <= _MAX_BACKLOG * timer.srtt:
+        if sent_at < self._reduced_at or timer.srtt is None:
             return False
-        return self.on_mark(sent_at, in_flight, now)
+        if in_flight * (timer.srtt - timer.min_rtt) <= _MAX_BACKLOG * timer.srtt:
+            return False
+        return self._halve(in_flight, now)
 
-    def on_mark(self, sent_at: float, in_flight: int, now: float) -> bool:
-        """Do the same for a marked answer to a packet."""
-        if sent_at < self._reduced_at or self._timer.srtt is None:
-            return False
+    def on_mark(self, began_at: float, in_flight: int, now: float) -> bool:
+        """Halve the window if the mark of an answer counts. Return whether the window is smaller.
+
+        began_at: when this rank began the round.
+        """
+        return began_at >= self._reduced_at and self._timer.srtt is not None and self._halve(in_flight, now)
+
+    def _halve(self, in_flight: int, now: float) -> bool:
         former = self.window
         self.window = self._ssthresh = max(min(in_flight, former) / 2, _MIN_WINDOW)
         self._reduced_at = now

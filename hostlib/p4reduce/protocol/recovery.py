@@ -109,6 +109,7 @@ class Recovery:
     def send(self, slot: Slot, now: float) -> None:
         """Send the slot's packet for the first time on its path."""
         slot.transmissions = 0
+        slot.began_at = now
         self._send_or_queue(slot, now)
 
     def on_result(self, slot: Slot, completed: bool, marked: bool, now: float) -> None:
@@ -137,7 +138,7 @@ class Recovery:
     def _take_mark(self, slot: Slot, now: float) -> None:
         """Slow down: a router had a long queue for the slot's packet, for another rank's, or for the answer."""
         self._stats.marks += 1
-        self._stats.slowdowns += self.pace.on_mark(slot.first_sent_at, self._in_flight, now)
+        self._stats.slowdowns += self.pace.on_mark(slot.began_at, self._in_flight, now)
 
     def withdraw(self, slot: Slot) -> None:
         """Send the slot's packet no more, and expect no answer to it."""

@@ -76,6 +76,7 @@ class Slot:
         # The packet that waits for its RESULT.
         self.state = State.IDLE
         self.transmissions = 0
+        self.began_at = 0.0  # when it was ready to be sent
         self.sent_at = self.first_sent_at = 0.0
         self.last_answer = 0.0  # the last STATUS, or when the packet was first sent
         self.counted: int | None = None  # bitmap of the workers that the switch has counted, from the last STATUS
