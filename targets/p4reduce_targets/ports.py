@@ -136,10 +136,7 @@ class UdpPort:
         self.number = number
         self.interface = None
         self.received = self.sent = self.dropped = 0
-        try:
-            address = ipaddress.IPv4Address(host)
-        except ValueError as error:
-            raise PortError(f"port {number}: udp address {host!r} is not an IPv4 address ({error})") from None
+        address = ipv4_address(number, host)
         if address.is_unspecified or address.is_multicast:
             # The frame needs the address that the peer sent to, which a wildcard socket does not report.
             raise PortError(f"port {number}: udp address {host} must be one of this machine's own, as 127.0.0.1")
@@ -286,6 +283,16 @@ def with_tag(frame: bytes, auxiliary: Iterable[tuple[int, int, bytes]]) -> bytes
                 tag_type = tag_type if status & _VLAN_TYPE_VALID else ETHERTYPE_VLAN
                 return frame[:12] + struct.pack("!HH", tag_type, tag) + frame[12:]
     return frame
+
+
+def ipv4_address(number: int, host: str) -> ipaddress.IPv4Address:
+    """Return the address of a UDP port. Raises PortError."""
+    try:
+        return ipaddress.IPv4Address(host)
+    except ValueError:
+        raise PortError(
+            f"port {number}: UDP address {host!r}: must be an IPv4 address, as 127.0.0.1; IPv6 is not supported"
+        ) from None
 
 
 def check_ports(ports: Sequence[PortSpec], cpu_port: int) -> None:

@@ -13,7 +13,8 @@ from random import Random
 import pytest
 
 from p4reduce.protocol.constants import ECN_CE, ECN_ECT_0
-from p4reduce_targets.native.switch import PortCounts
+from p4reduce_targets.native.switch import NativeSwitch, PortCounts
+from p4reduce_targets.ports import PortError, PortSpec
 from tests.support.dataplane import frames
 from tests.support.dataplane.jobs import values_of
 from tests.support.dataplane.p4runtime import Entry
@@ -240,3 +241,9 @@ def test_an_address_that_nobody_has_holds_nobody_up() -> None:
             dropped = one_round(seq + 1 + later)
         assert time.monotonic() - started < 2.5
         assert dropped >= 6000
+
+
+@pytest.mark.parametrize("address", ["[::1]:0", "::1:0", "localhost:0"])
+def test_an_address_that_is_not_ipv4(address: str) -> None:
+    with pytest.raises(PortError, match=r"must be an IPv4 address, as .*; IPv6 is not supported"):
+        NativeSwitch([PortSpec(1, "udp", address)])

@@ -25,7 +25,10 @@ def parse_address(text: str) -> tuple[str, int]:
     if number and (address.is_unspecified or address.is_multicast or address == IPv4Address("255.255.255.255")):
         raise SettingsError(f"--address {text!r}: not a host's address; give the address that ranks send to")
     if not 0 < number < 65536:
-        raise SettingsError(f"--address {text!r}: must be an IPv4 address, or one with a UDP port, as 10.0.0.254:31314")
+        raise SettingsError(
+            f"--address {text!r}: must be an IPv4 address, or one with a UDP port, as 10.0.0.254:31314; "
+            "between ranks and switches, IPv6 is not supported"
+        )
     return ip, number
 
 
@@ -64,11 +67,14 @@ def parse_ports(text: str) -> list[int]:
 
 def as_route(route: Mapping[str, Any]) -> Route:
     try:
-        destination = IPv4Network(route["destination"])
-        port, mac = route["port"], route["next_hop_mac"]
-    except (KeyError, TypeError, ValueError) as error:
+        destination, port, mac = route["destination"], route["port"], route["next_hop_mac"]
+    except (KeyError, TypeError) as error:
         raise SettingsError(f"route {dict(route)}: destination, port and next_hop_mac are needed ({error})") from None
-    return Route(destination, as_port(port), as_mac(mac))
+    try:
+        network = IPv4Network(destination)
+    except ValueError as error:
+        raise SettingsError(f"route {dict(route)}: destination must be an IPv4 network ({error})") from None
+    return Route(network, as_port(port), as_mac(mac))
 
 
 def as_mac(text: str) -> str:

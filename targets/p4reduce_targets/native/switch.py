@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import ipaddress
 import logging
 import os
 import socket
@@ -20,7 +19,7 @@ from p4reduce_targets.native.dataplane import NativeDataPlane
 from p4reduce_targets.native.handle import Handle
 from p4reduce_targets.native.loading import load
 from p4reduce_targets.native.numbers import MAX_FRAME, MAX_THREADS
-from p4reduce_targets.ports import PortError, PortSpec, cannot_open, check_interface, check_interfaces
+from p4reduce_targets.ports import PortError, PortSpec, cannot_open, check_interface, check_interfaces, ipv4_address
 
 _JOIN_TIMEOUT_S = 5.0
 
@@ -160,8 +159,8 @@ class NativeSwitch:
             sock = socket.socket(fileno=os.dup(self._handle.call("port_descriptor", number)))
             return NativePort(number, name, BoundInterface(number, spec.address, sock, offloads_off=False))
         host, _, port = spec.address.rpartition(":")
+        ip = ipv4_address(number, host)
         try:
-            ip = ipaddress.IPv4Address(host)
             udp_port = ctypes.c_uint16(int(port))
         except ValueError as error:
             raise PortError(f"port {number}: accepted is {number}=udp:ADDRESS:PORT ({error})") from None
