@@ -367,6 +367,50 @@ def test_a_switch_that_comes_back_empty_ends_no_job_that_can_go_on() -> None:
     assert not harness.jobs.lost_at(harness.job, takeover.via, {number}, "it was restarted", harness.now)
 
 
+@pytest.mark.parametrize("moves_slots", [True, False])
+@pytest.mark.parametrize("others_connected", [True, False])
+def test_a_switch_that_comes_back_empty_has_lost_no_slots_that_are_elsewhere(
+    moves_slots: bool, others_connected: bool
+) -> None:
+    """A later controller may hear of it before it has any of these slots anywhere, and while it moves them."""
+    harness = FailoverHarness()
+    harness.kill(1)
+    harness.take_over()
+    later = restarted(harness, moves_slots=moves_slots)
+
+    def comes_back_empty() -> bool:
+        lives = later.jobs.lost_at(later.job, 1, {later.job.number}, "it was restarted", later.now)
+        later.carry_out()
+        return lives
+
+    later.switches.dead = frozenset() if others_connected else frozenset({0, 2})
+    assert comes_back_empty()
+    assert not later.keeps
+    later.switches.dead = frozenset()
+    later.sessions = [rejoin(later, later.job, rank) for rank in range(RANKS)]
+    later.tick()
+    assert comes_back_empty()
+    assert later.take_over().tree == 1
+    assert comes_back_empty()
+    assert not later.keeps
+
+
+@pytest.mark.parametrize("stage", [TakeoverStage.SUSPENDING, TakeoverStage.INSTALLING])
+def test_a_switch_that_comes_back_empty_ends_no_takeover(stage: TakeoverStage) -> None:
+    """Not even if no other takeover could begin, because a rank's process has ended."""
+    harness = FailoverHarness()
+    harness.kill(1)
+    takeover = harness.stored()
+    harness.leave(harness.sessions[1], lingers=True)
+    if stage is TakeoverStage.INSTALLING:
+        harness.tell_rounds(takeover, [4, 4], [4, 5])
+    else:
+        harness.jobs.rounds(harness.sessions[1], pb.Rounds(number=takeover.number, rounds=[4, 5]))
+    harness.jobs.lost(harness.sessions[1])
+    assert takeover.stage is stage
+    assert harness.jobs.lost_at(harness.job, 1, {harness.job.number}, "it was restarted", harness.now)
+
+
 def test_a_switch_that_comes_back_empty_ends_a_job_that_cannot_go_on() -> None:
     harness = FailoverHarness(moves=False)
     assert not harness.jobs.lost_at(harness.job, 1, {harness.job.number}, "it was restarted", harness.now)

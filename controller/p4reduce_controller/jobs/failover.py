@@ -88,7 +88,7 @@ class Failover:
             gone = any(number in lost for number, _ in takeover.jobs)
             if takeover.stage is TakeoverStage.INSTALLING and there and gone:
                 takeover.lost = why  # other switches may still be busy with it
-        trees = {tree for tree, number in at_switch if number in lost}
+        trees = {tree for tree, number in at_switch if number in lost and self._has_slots(job, tree)}
         if trees and not (self._enabled and self._can(job)):
             return False
         return all(self._begin(job, tree, why, now) for tree in sorted(trees))
@@ -234,6 +234,12 @@ class Failover:
             and not job.in_memory
             and all(job.members[rank].moves for rank in job.workers)
         )
+
+    @staticmethod
+    def _has_slots(job: Job, tree: int) -> bool:
+        """Return whether some switches have the slots of a tree: those of a lost tree may still be on the way."""
+        takeover = job.takeover_of(tree)
+        return tree not in job.lost_trees or (takeover is not None and takeover.stage is TakeoverStage.DONE)
 
     def _trouble(self, job: Job, tree: int, *, new: bool = False) -> str:
         """Return why the tree that has these slots of the job is lost, or "". `new`: it has none of its slots yet."""
