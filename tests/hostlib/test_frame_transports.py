@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from p4reduce.protocol.constants import AGGREGATION_PORT, Op
+from p4reduce.protocol.constants import AGGREGATION_PORT, ECN_CE, ECN_ECT_0, Op
 from p4reduce.protocol.packet import Codec, Packet
 from p4reduce.transport import Switch, Transport, TransportError, open_transport
+from p4reduce.transport.ecn import MarkedPayload
 from p4reduce.transport.frames import internet_checksum
 from tests.support.dataplane import frames
 from tests.support.hostlib.operations import receive
@@ -75,6 +76,7 @@ def test_sends_well_formed_frames(network: OwnNetwork, wire: socket.socket, tran
     for frame, payload in zip(came, sorted(PAYLOADS), strict=True):
         assert frame[:14].hex(":") == f"{network.switch_mac}:{network.host_mac}:08:00"
         assert internet_checksum(frame[14:34]) == 0
+        assert frame[15] == ECN_ECT_0
         version, total_length, fragment, ttl, protocol = struct.unpack("!BxHxxHBB", frame[14:24])
         assert (version, total_length, fragment, ttl, protocol) == (0x45, 28 + len(payload), 0x4000, 64, 17)
         assert frame[26:34] == socket.inet_aton(network.host_ip) + socket.inet_aton(network.switch_ip)
@@ -99,6 +101,15 @@ def test_receives_what_the_switch_sends_and_nothing_else(
     for payload in PAYLOADS:
         wire.send(answer(network, transport, payload))
     assert sorted(receive(transport, 1 + len(PAYLOADS))) == sorted([PAYLOADS[1], *PAYLOADS])
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("ecn", range(4))
+def test_marks(network: OwnNetwork, wire: socket.socket, transport: Transport, ecn: int) -> None:
+    frame = answer(network, transport, PAYLOADS[0])
+    wire.send(frame[:15] + bytes([0x28 | ecn]) + frame[16:])
+    [payload] = receive(transport, 1)
+    assert (payload, isinstance(payload, MarkedPayload)) == (PAYLOADS[0], ecn == ECN_CE)
 
 
 @pytest.mark.root

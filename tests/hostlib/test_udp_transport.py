@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from p4reduce.protocol import Membership, Worker
-from p4reduce.protocol.constants import Op
+from p4reduce.protocol.constants import ECN_CE, ECN_ECT_0, Op
 from p4reduce.transport import StripedTransport, Switch, Transport, TransportError, open_transport, open_transports
+from p4reduce.transport.ecn import ANCILLARY_BYTES, MarkedPayload
 from p4reduce.transport.udp import UdpTransport
 from tests.support.hostlib.operations import receive
 from tests.support.hostlib.udp_switch import endpoints
@@ -45,6 +46,32 @@ def test_carries_payloads_both_ways(switch: socket.socket, plain: Transport) -> 
     for payload in payloads:
         switch.sendto(payload, plain.local_address)
     assert receive(plain, 40) == payloads
+
+
+@pytest.mark.parametrize("ecn", range(4))
+def test_marks(switch: socket.socket, plain: Transport, ecn: int) -> None:
+    """Packets leave with ECT(0), and only CE is a mark. A switch of an earlier release answers with ECN 0."""
+    switch.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+    switch.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x28 | ecn)
+    plain.send([b"data"])
+    payload, ancillary, _, peer = switch.recvmsg(2048, ANCILLARY_BYTES)
+    assert (payload, ancillary[0][2][0]) == (b"data", ECN_ECT_0)
+    switch.sendto(b"result", peer)
+    [answer] = receive(plain, 1)
+    assert answer == b"result"
+    assert isinstance(answer, MarkedPayload) == (ecn == ECN_CE)
+
+
+def test_a_mark_passes_a_transport_to_several_switches(switches: list[socket.socket]) -> None:
+    endpoints = [address(one) for one in switches[:2]]
+    striped = open_transports("udp", endpoints)
+    assert isinstance(striped, StripedTransport)
+    switches[1].setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_CE)
+    for part, one in zip(striped.parts, switches, strict=False):
+        one.sendto(bytes([Op.RESULT]) + bytes(33), part.local_address)
+    answers = receive(striped, 2)
+    striped.close()
+    assert sorted(isinstance(answer, MarkedPayload) for answer in answers) == [False, True]
 
 
 def test_hears_the_switch_only(switch: socket.socket, plain: Transport) -> None:
