@@ -193,6 +193,7 @@ def _reduce_elements(
     total = None
     for values in tensors:
         total = exact_sum(total, values[there])
+    assert total is not None
     exact = all(np.array_equal(values, total) for values in sums)
     expected = reference_allreduce([values[there] for values in tensors], block_size=simulation.block_size)
     return spans, exact, exact or (workload.file is not None and all(np.array_equal(some, expected) for some in sums))

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from p4reduce.collectives.choice import elements_may_save
 from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE as BLOCK
 from p4reduce_bench.recordings import Recording, find
-from p4reduce_simulator.workload import BLOCK, DTYPES, Workload
+from p4reduce_simulator.workload import DTYPES, Workload
 
 _CHUNK = 4096  # elements of a recording that a sample has next to each other
 _LARGEST = 127
@@ -35,7 +36,7 @@ class Gradients(ABC):
         mask = next(self.sample(_SAMPLE).masks(1, 0))
         unit = self.sample(_SAMPLE).unit
         elements = np.flatnonzero(np.repeat(mask, unit)[: self.numel])
-        blocks = np.count_nonzero(np.diff(elements // BLOCK, prepend=-1))
+        blocks = int(np.count_nonzero(np.diff(elements // BLOCK, prepend=-1)))
         return elements_may_save(min(_SAMPLE, self.numel), BLOCK, 1, len(elements), blocks)
 
     @abstractmethod
