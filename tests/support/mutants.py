@@ -81,6 +81,12 @@ _FAULTS = "targets/bfrt/test_faults.py::"
 _ON_SERVER = "targets/bfrt/test_on_server.py::"
 
 IN_PYTHON = {
+    "pace: a mark counts once in a round trip": Mutant(
+        "p4reduce.protocol.pacing",
+        "began_at >= self._reduced_at and ",
+        "",
+        "protocol/test_pacing.py::test_marks_halve_the_window_once_in_a_round_trip",
+    ),
     "admission: a rank joins once": Mutant(
         _ADMISSION,
         'if join.rank in ranks:\n        return f"this rank',
@@ -366,6 +372,12 @@ IN_PYTHON |= {
 """The planted faults that `tests/simulation` must find by itself; the fifth is in C."""
 
 IN_C = {
+    "pace: a mark counts once in a round trip": Mutant(
+        "protocol/pace.c",
+        "began_at >= pace->reduced_at && ",
+        "",
+        "fastpath/test_differential.py::test_same_pace[marks]",
+    ),
     "worker: generation": Mutant(
         "protocol/worker.c",
         "else if (packet.header.generation != worker->membership.generation)",
@@ -405,6 +417,12 @@ IN_C = {
 }
 
 IN_NATIVE = {
+    "a half remembers marks": Mutant(
+        "aggregate.c",
+        "aggregation->marked = half->marked |= data->marked;",
+        "aggregation->marked = data->marked;",
+        "dataplane/test_marks.py::test_later_answers_of_a_marked_round[native]",
+    ),
     "simulation: a duplicate is not counted": Mutant(
         "slots.h",
         "if ((half->bitmap & data->worker_bit) == 0)",
