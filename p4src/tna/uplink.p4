@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uplink: the switch's position in a job's tree, with the same table as include/uplink.p4.
 //
-// It is looked up beside the sender's entry, so it only computes the differences between the parent's port, addresses
-// and number and the packet's. The packet is from the parent if they are 0. `restore` turns them into the parent's.
+// It is looked up beside the sender's entry, so it only computes the differences between the parent's addresses and
+// number and the packet's. The packet is from the parent if those of the addresses are 0. `restore` turns them into the
+// parent's. The port is treated in the same way, because the assembler fails if it is copied.
 control Uplink(in headers_t hdr, inout metadata_t meta) {
     action uplink(port_t port, mac_t mac, ipv4_t ip, bit<16> udp_port, bit<8> worker) {
         meta.below = 1;
@@ -39,8 +40,8 @@ control Verdict(in headers_t hdr, inout metadata_t meta) {
     @hidden action bad_slot() { meta.outcome = OUTCOME_BAD_SLOT; }
     @hidden action submit_again() { meta.step = STEP_AGAIN; }
 
-#define FROM_PARENT 1, 1, 0, 0, 0
-#define FROM_ANYONE _, _, _, _, _
+#define FROM_PARENT 1, 1, 0, 0
+#define FROM_ANYONE _, _, _, _
 #define STARTED_OR_MISMATCH OUTCOME_STARTED &&& ~OUTCOME_MISMATCH
 #define RESULT_OR_STATUS OP_RESULT &&& OP_RESULT | ~OP_STATUS
 #define BAD_SLOTS(sender) \
@@ -53,7 +54,6 @@ control Verdict(in headers_t hdr, inout metadata_t meta) {
             hdr.aggregation.op   : ternary;
             meta.own             : ternary;
             meta.below           : ternary;
-            meta.parent_port     : ternary;
             meta.parent_ip       : ternary;
             meta.parent_udp_port : ternary;
             meta.admitted        : ternary;

@@ -9,8 +9,7 @@ const struct action *find_uplink(const struct plane *plane, const struct sender 
         *from_parent = false;
         return NULL;
     }
-    *from_parent = hit && sender->port == uplink->arguments[0] && sender->ip == uplink->arguments[2] &&
-                   sender->udp_port == uplink->arguments[3];
+    *from_parent = hit && sender->ip == uplink->arguments[2] && sender->udp_port == uplink->arguments[3];
     return uplink;
 }
 

@@ -25,7 +25,7 @@ struct member {
 };
 
 // Returns the entry of the job's parent switch, or NULL at the root of the job's tree. `*from_parent`: whether the
-// sender is the parent.
+// sender has the parent's addresses.
 const struct action *find_uplink(const struct plane *plane, const struct sender *sender, unsigned job,
                                  bool *from_parent);
 

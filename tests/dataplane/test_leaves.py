@@ -216,7 +216,10 @@ def test_the_parents_status_is_told_to_all(switch: Switch) -> None:
 
 
 def test_only_the_parent_may_tell(switch: Switch) -> None:
-    """The parent is known by port, address, UDP port, job and generation. A switch without one accepts no answer."""
+    """The parent is known by address, UDP port, job, generation, and the ports where it is admitted.
+
+    A switch without a parent accepts no answer.
+    """
     job = leaf_job(switch)
     one = LeafRound(job)
     one.complete()
@@ -224,16 +227,27 @@ def test_only_the_parent_may_tell(switch: Switch) -> None:
     for host in (replace(SPINE, ip="10.97.0.2"), replace(SPINE, udp_port=6001)):
         switch.exchange((switch.ports[-1], frames.frame(host, SWITCH, one.answer))).expect()
     switch.exchange((switch.ports[0], frames.frame(SPINE, SWITCH, one.answer))).expect()
-    assert switch.counts()["forbidden"] == 3
+    assert switch.counts()["forbidden"] == 2
     for rank in range(3):
         switch.exchange(job.sent(replace(one.answer, worker=rank))).expect()
-    assert switch.counts()["forbidden"] == 6
+    assert switch.counts()["forbidden"] == 5
     one.from_parent(replace(one.answer, generation=2)).expect()
     one.from_parent(replace(one.answer, slot=one.answer.slot + 2 * job.slots)).expect()
     one.from_parent(replace(one.answer, slot=one.answer.slot ^ 1)).expect()
     counts = switch.counts()
-    assert (counts["not_admitted"], counts["bad_slot"]) == (1, 2)
+    assert (counts["not_admitted"], counts["bad_slot"]) == (2, 2)
     assert switch.query(job.pool_base) == before
+
+
+def test_the_parent_may_answer_at_each_port_where_it_is_admitted(switch: Switch) -> None:
+    """It may choose another link of a group than this switch does."""
+    job = leaf_job(switch)
+    entry = job.admission(PARENT)
+    switch.insert(replace(entry, match={**entry.match, "ingress_port": switch.ports[0]}))
+    one = LeafRound(job)
+    one.complete()
+    answer = (switch.ports[0], frames.frame(SPINE, SWITCH, one.answer))
+    switch.exchange(answer).expect(job.to_all(replace(one.answer, worker=2)))
 
 
 def test_the_parent_may_send_nothing_else(switch: Switch) -> None:
