@@ -80,7 +80,6 @@ const bit<16> ARP_REPLY      = 2;
 const bit<8>  ICMP_ECHO_REPLY   = 0;
 const bit<8>  ICMP_ECHO_REQUEST = 8;
 const bit<8>  DEFAULT_TTL    = 64;
-@noWarn("unused")
 const bit<2>  ECN_CE         = 3;  // a router had a long queue (RFC 3168)
 
 #endif

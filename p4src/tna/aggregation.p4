@@ -141,6 +141,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
         }
 
         slot_state.apply(hdr, meta);
+        if (meta.same == 1 && (meta.fingerprint & IS_MARKED) != 0) {
+            hdr.ipv4.tos[1:0] = ECN_CE;
+        }
 #ifdef LEAF
         if (meta.outcome == OUTCOME_HELLO && meta.own == 1 && meta.margin == 0) {
             meet.apply();

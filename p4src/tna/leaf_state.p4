@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of SlotState for a program that can run below another switch: whether any worker has sent values, and the
+// The part of SlotState for a program that can run below another switch: what is noted of a round's packets, and the
 // envoy.
-//
-// Bit 1 of a stored fingerprint says whether any worker has sent values. The bit is free, because a packet has one
-// lane.
     RegisterAction<bit<32>, bit<16>, bit<32>>(fingerprints) set_fingerprint = {
         void apply(inout bit<32> fingerprint, out bit<32> stored) {
             fingerprint = meta.noted;
             stored = fingerprint;
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(fingerprints) note_values = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(fingerprints) note_packet = {
         void apply(inout bit<32> fingerprint, out bit<32> stored) {
             fingerprint = fingerprint | meta.noted;
             stored = fingerprint;
@@ -43,7 +40,7 @@
     };
 
     @hidden action start_fingerprint() { meta.fingerprint = set_fingerprint.execute(meta.half); }
-    @hidden action add_values() { meta.fingerprint = note_values.execute(meta.half); }
+    @hidden action add_packet() { meta.fingerprint = note_packet.execute(meta.half); }
     @hidden action query_fingerprint() { meta.fingerprint = read_fingerprint.execute(meta.half); }
     @hidden table fingerprint {
         key = {
@@ -52,27 +49,36 @@
             meta.live  : ternary;
             meta.same  : ternary;
 #ifdef GUARDED
-            meta.worker_bit : ternary;
-            meta.bitmap     : ternary;
+            meta.worker_bit   : ternary;
+            meta.bitmap       : ternary;
+            hdr.ipv4.tos[1:0] : ternary @name("ecn");
         }
-#define KNOWN_SENDER(w) (STEP_DATA, 0, 1, 1, ALREADY_ADDED(w)) : query_fingerprint();
-#define ANYONE , _, _
+        actions = { start_fingerprint; add_packet; add_mark; query_fingerprint; @defaultonly NoAction; }
+#define MARKED_REPEAT(w) (STEP_DATA, 0, 1, 1, ALREADY_ADDED(w), ECN_CE) : add_mark();
+#define OTHER_REPEAT(w)  (STEP_DATA, 0, 1, 1, ALREADY_ADDED(w), _)      : query_fingerprint();
+#define ANY , _, _, _
 #else
         }
-#define ANYONE
+        actions = { start_fingerprint; add_packet; query_fingerprint; @defaultonly NoAction; }
+#define ANY
 #endif
-        actions = { start_fingerprint; add_values; query_fingerprint; @defaultonly NoAction; }
         const entries = {
-            (STEP_DATA,  1, _, _ ANYONE) : start_fingerprint();
+            (STEP_DATA,   1, _, _ ANY) : start_fingerprint();
 #ifdef GUARDED
-            REPEAT_32(KNOWN_SENDER)
+            REPEAT_32(MARKED_REPEAT)
+            REPEAT_32(OTHER_REPEAT)
+            // The bitmap is 0 if the parent's packet is dropped.
+            (STEP_STORE,  _, _, _, _, 0, _) : query_fingerprint();
+            (STEP_STATUS, _, _, _, _, 0, _) : query_fingerprint();
 #endif
-            (STEP_DATA,  0, 1, 1 ANYONE) : add_values();
-            (STEP_DATA,  0, _, _ ANYONE) : query_fingerprint();
-            (STEP_QUERY, _, _, _ ANYONE) : query_fingerprint();
+            (STEP_DATA,   0, 1, 1 ANY) : add_packet();
+            (STEP_STORE,  _, 1, 1 ANY) : add_packet();
+            (STEP_STATUS, _, 1, 1 ANY) : add_packet();
+            (STEP_DATA,   0, _, _ ANY) : query_fingerprint();
+            (STEP_QUERY,  _, _, _ ANY) : query_fingerprint();
         }
         const default_action = NoAction;
-        size = 64;
+        size = 128;
     }
 
     @hidden action start_envoy() { set_envoy.execute(meta.half); }
@@ -96,7 +102,23 @@
         size = 4;
     }
 
-    @hidden action with_values() { meta.noted = meta.noted | 2; }
+    @hidden action note(bit<32> bits) { meta.noted = hdr.aggregation.fingerprint | bits; }
+    @hidden table notes {
+        key = {
+            hdr.aggregation.op      : ternary;
+            hdr.aggregation.present : ternary;
+            hdr.ipv4.tos[1:0]       : ternary @name("ecn");
+        }
+        actions = { note; }
+        const entries = {
+            (OP_DATA, 1, ECN_CE) : note(HAS_VALUES | IS_MARKED);
+            (OP_DATA, 1, _)      : note(HAS_VALUES);
+            (_,       _, ECN_CE) : note(IS_MARKED);
+        }
+        const default_action = note(0);
+        size = 4;
+    }
+
     // The parent stands for all workers here. `full_bitmap` has its own bit.
     @hidden action all_workers() { meta.worker_bit = meta.others; }
     @hidden action without_parent() { meta.others = meta.others & ~PARENT_BIT; }

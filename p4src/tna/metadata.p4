@@ -58,7 +58,7 @@ const step_t STEP_AGAIN   = 8;  // ERROR from the parent, which is submitted aga
 //   live            1: it is the half's round, which has not been reset.
 //   same            1: it has the fingerprint of the half's operation.
 //   others          bits of the workers here, without the sender's and the parent's.
-//   noted           fingerprint of the packet, and in its bit 1 whether the packet has values.
+//   noted           fingerprint of the packet, with HAS_VALUES and IS_MARKED (slot_state.p4) of this packet.
 //   of_envoy        1: the sender is the worker whose packet completed the rack's round.
 //   missing         0: only the sender was missing in the bitmap.
 //   lacking         0: the bitmap was full.

@@ -41,8 +41,11 @@ control Decision(inout metadata_t meta) {
         size = 64;
     }
 
+    @hidden action without_notes() { meta.fingerprint[2:1] = 0; }
+
     apply {
         compare();
         outcome.apply();
+        without_notes();
     }
 }

@@ -6,6 +6,9 @@
 //   seqs        is the packet's round newer?
 //   rounds      is it the current round, and was that not reset?
 //   operations  is it the same operation?
+//
+// A packet has one lane, so most bits of a fingerprint's lowest byte are free. In the register `fingerprints` they hold
+// what else is to be known of the round: HAS_VALUES and IS_MARKED.
 struct round_t {
     bit<32> seq;
     bit<32> live;         // equal to seq; after a RESET seq + 1, so that only a newer round matches
@@ -27,6 +30,9 @@ struct partial_t {
 
 // Worker w is the sender, and in the bitmap: its packet was added before.
 #define ALREADY_ADDED(w) 32w1 << w &&& 32w1 << w, 32w1 << w &&& 32w1 << w
+
+#define HAS_VALUES 2  // a worker has sent values; only at a leaf
+#define IS_MARKED  4  // a router has marked a packet of the round (CE, RFC 3168)
 
 // Serial number arithmetic (RFC 1982).
 #define IS_NEWER(than) ((int<32>)hdr.aggregation.seq - (int<32>)than > 0)
@@ -144,9 +150,12 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
             }
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(bitmaps) read_bitmap = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(bitmaps) compare_bitmap = {
         void apply(inout bit<32> bitmap, out bit<32> before) {
-            before = bitmap;
+            before = 0;
+            if (bitmap == meta.worker_bit) {
+                before = bitmap;
+            }
         }
     };
 #endif
@@ -156,6 +165,15 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
             stored = fingerprint;
         }
     };
+#if !defined(LEAF) || defined(GUARDED)
+    RegisterAction<bit<32>, bit<16>, bit<32>>(fingerprints) note_mark = {
+        void apply(inout bit<32> fingerprint, out bit<32> stored) {
+            fingerprint = fingerprint | IS_MARKED;
+            stored = fingerprint;
+        }
+    };
+    @hidden action add_mark() { meta.fingerprint = note_mark.execute(meta.half); }
+#endif
 
     @hidden action data() {
         meta.step = STEP_DATA;
@@ -221,7 +239,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
     @hidden action count_worker() { meta.bitmap = add_to_bitmap.execute(meta.half); }
 #ifdef LEAF
     @hidden action count_parent() { meta.bitmap = complete_bitmap.execute(meta.half); }
-    @hidden action status_bitmap() { meta.bitmap = read_bitmap.execute(meta.half); }
+    @hidden action status_bitmap() { meta.bitmap = compare_bitmap.execute(meta.half); }
 #endif
     @hidden table bitmap {
         key = {
@@ -251,36 +269,45 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
             fingerprint = hdr.aggregation.fingerprint;
         }
     };
+    RegisterAction<bit<32>, bit<16>, bit<32>>(fingerprints) set_marked = {
+        void apply(inout bit<32> fingerprint, out bit<32> stored) {
+            stored = 0;
+            fingerprint = hdr.aggregation.fingerprint | IS_MARKED;
+        }
+    };
 
     @hidden action start_fingerprint() { set_fingerprint.execute(meta.half); }
+    @hidden action start_marked() { set_marked.execute(meta.half); }
     @hidden action query_fingerprint() { meta.fingerprint = read_fingerprint.execute(meta.half); }
     @hidden table fingerprint {
         key = {
             meta.step  : ternary;
             meta.newer : ternary;
+            meta.live  : ternary;
+            meta.same  : ternary;
+            hdr.ipv4.tos[1:0] : ternary @name("ecn");
         }
-        actions = { start_fingerprint; query_fingerprint; @defaultonly NoAction; }
+        actions = { start_fingerprint; start_marked; add_mark; query_fingerprint; @defaultonly NoAction; }
         const entries = {
-            (STEP_DATA,  1) : start_fingerprint();
-            (STEP_DATA,  0) : query_fingerprint();
-            (STEP_QUERY, _) : query_fingerprint();
+            (STEP_DATA,  1, _, _, ECN_CE) : start_marked();
+            (STEP_DATA,  1, _, _, _)      : start_fingerprint();
+            (STEP_DATA,  0, 1, 1, ECN_CE) : add_mark();
+            (STEP_DATA,  0, _, _, _)      : query_fingerprint();
+            (STEP_QUERY, _, _, _, _)      : query_fingerprint();
         }
         const default_action = NoAction;
-        size = 4;
+        size = 8;
     }
 #endif
 
     @hidden action without_sender() {
         meta.others = meta.full_bitmap ^ meta.worker_bit;
-        IF_LEAF(meta.noted = hdr.aggregation.fingerprint;)
     }
 
     apply {
         without_sender();
 #ifdef LEAF
-        if (hdr.aggregation.present == 1) {
-            with_values();
-        }
+        notes.apply();
         if (meta.from_parent == 1) {
             all_workers();
         } else if (meta.below == 1) {

@@ -17,12 +17,6 @@ CLASS = 0x28  # a DSCP, which answers keep
 SPINE = Host("02:00:00:00:97:01", "10.97.0.1", 6000)
 
 
-@pytest.fixture(autouse=True)
-def _needs_marks(switch: Switch) -> None:
-    if not switch.remembers_marks:
-        pytest.skip("this program forgets marks")
-
-
 @pytest.mark.parametrize("marked", [(0,), (1,), (2,), (0, 1, 2)])
 def test_any_marked_packet_marks_the_result(switch: Switch, marked: tuple[int, ...]) -> None:
     job = Job(switch, 3).start()

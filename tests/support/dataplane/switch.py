@@ -138,7 +138,6 @@ class Switch:
     counts_once = False  # a packet counts as one outcome only: the one that completes a round as completed
     counts_refused = False  # whether a member's counter includes malformed and forbidden packets
     meters_have_bursts_at_rate_0 = True  # a meter of rate 0 lets its burst pass; otherwise nothing
-    remembers_marks = True  # a packet that is marked (CE) marks the answers of its round
     entered_alone = "started"  # the outcome, besides completed, of a round's only packet
 
     def __init__(self, target: str, compiled: Path = COMPILED) -> None:

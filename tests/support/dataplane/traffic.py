@@ -45,7 +45,6 @@ class Setup:
             Job(switch, 1, number=2, pool_base=4, slots=1, first_seq=2**32 - 6),
             Job(switch, 6, number=3, generation=9, pool_base=8, slots=2, first_seq=2**31 - 6, vlans=(0, 10, 20)),
         ]
-        self.marks = switch.remembers_marks
         self.leaf: Job | None = None
         if switch.can_be_leaf:
             parent = Member(switch.ports[2], SPINE)
@@ -83,15 +82,6 @@ def route(destination: str, length: int, port: int) -> Entry:
     return Entry(ROUTES, {"destination": (number, length)}, "SwitchIngress.forwarding.route", params)
 
 
-def without_mark(frame: bytes) -> bytes:
-    """Return the frame with ECT(0) in place of CE. A correct checksum stays correct."""
-    if len(frame) < 34 or frame[12:14] != b"\x08\x00" or frame[15] & 3 != 3:
-        return frame
-    total = int.from_bytes(frame[24:26], "big") + 1
-    total = (total & 0xFFFF) + (total >> 16)
-    return frame[:15] + bytes([frame[15] - 1]) + frame[16:24] + total.to_bytes(2, "big") + frame[26:]
-
-
 def _correct_checksum(data: bytearray, ip: int) -> None:
     """Correct the checksum of the IPv4 header that begins at `ip`."""
     data[ip + 10 : ip + 12] = b"\x00\x00"
@@ -104,7 +94,6 @@ class Traffic:
     def __init__(self, setup: Setup, seed: int, lanes: int, block_size: int, halves: int) -> None:
         self._random = Random(seed)
         self._jobs = setup.jobs
-        self._marks = setup.marks
         self._leaf = setup.leaf
         self._lanes, self._block_size, self._halves = lanes, block_size, halves
         self._rounds = {(job.number, slot): job.first_seq for job in setup.jobs for slot in range(job.slots)}
@@ -136,8 +125,6 @@ class Traffic:
     def _frame(self, kind: str, port: int, frame: bytes) -> Step:
         if int.from_bytes(frame[12:14], "big") in TAGS and len(frame) < SHORTEST_TAGGED:
             frame = frame[:12] + b"\x12\x34" + frame[14:]
-        if not self._marks:
-            frame = without_mark(frame)
         self._history.append((port, frame))
         del self._history[:-200]
         return Step(f"{kind} into port {port}: {frames.describe(frame)}", lambda switch: switch.exchange((port, frame)))

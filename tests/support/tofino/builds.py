@@ -37,7 +37,6 @@ class TofinoSwitch(Switch):
 
     counts_once = True
     counts_refused = True
-    remembers_marks = False
     entered_alone = "added"
 
     def __init__(self, profile: str, program: Path | None = None) -> None:
