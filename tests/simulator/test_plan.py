@@ -148,9 +148,9 @@ def test_a_plan_on_the_command_line(tmp_path: Path) -> None:
 
 
 def test_zeros_of_models_and_of_sparsifiers_on_the_command_line() -> None:
-    code, said = run("lstm", "--workers", "2", "--systems", "ring")
+    code, said = run("lstm", "--workers", "2", "--slots", "32", "--systems", "ring")
     assert code == 0, said
-    assert "0.0537 of them not zero" in said
+    assert "lstm: 426465919 elements, 0.05" in said  # of which it draws a sample
     code, said = run("1MiB", "--workers", "4", "--slots", "16", "--density", "0.01", "--pattern", "elements",
                      "--overlap", "0.5", "--host", "index=0ns")  # fmt: skip
     assert code == 0, said
