@@ -561,6 +561,41 @@ def test_the_other_switch_may_lose_the_new_entries_while_they_are_installed() ->
     assert not resumes(harness, harness.sessions[0])
 
 
+def test_the_other_tree_may_be_lost_in_a_takeover_that_ends_earlier() -> None:
+    """Its own slots have gone on elsewhere, so ranks could not move others to it: a rank refuses that, and fails."""
+    harness = FailoverHarness()
+    harness.kill(1)
+    harness.switches.dead = frozenset()
+    assert harness.jobs.lost_at(harness.job, 0, {harness.job.number}, "it was restarted", harness.now)
+    harness.carry_out()
+    waiting = harness.keeps.pop(0)  # it could not be stored at once
+    later = harness.take_over()
+    assert (later.tree, later.via) == (0, 2)
+    harness.keeps.append(waiting)
+    first = harness.stored()
+    assert (first.tree, first.via) == (1, 0)
+    harness.tell_rounds(first, [4, 4], [4, 5])
+    harness.taken_over()
+    assert first.stage is TakeoverStage.FAILED
+    assert [one.aggregator for one in resumes(harness, harness.sessions[0])] == [0]
+    second = harness.take_over()
+    assert (second.tree, second.via) == (1, 2)
+
+
+def test_a_second_takeover_does_not_wait_for_a_process_that_has_ended() -> None:
+    harness = FailoverHarness()
+    harness.kill(1)
+    takeover = harness.stored()
+    harness.leave(harness.sessions[1], lingers=True)
+    harness.tell_rounds(takeover, [4, 4], [4, 5])
+    harness.jobs.lost(harness.sessions[1])
+    harness.taken_over("it died, too")
+    harness.stored()
+    abort = harness.last(harness.sessions[0])
+    assert (abort.HasField("rank"), abort.reason) == (False, pb.SWITCH_LOST)
+    assert "rank 1 had ended its operations" in abort.message
+
+
 def test_ranks_too_far_apart_end_the_job() -> None:
     harness = FailoverHarness()
     harness.kill(1)
@@ -691,17 +726,17 @@ def test_a_rank_on_a_new_stream_gets_messages_of_several_takeovers_in_their_orde
     """A rank refuses to move slots to an aggregator that has moved itself, though not the other way round."""
     harness = FailoverHarness()
     harness.kill(1)
-    first = harness.stored()
+    first = harness.take_over()
     assert harness.jobs.lost_at(harness.job, 0, {harness.job.number}, "it was restarted", harness.now)
     harness.carry_out()
     second = harness.stored()
     assert [(one.tree, one.via) for one in (first, second)] == [(1, 0), (0, 2)]
     again = rejoin(harness, harness.job, 0)
-    assert [one.aggregator for one in suspends(harness, again)] == [1, 0]
+    assert [one.aggregator for one in resumes(harness, again)] == [1]
+    assert [one.aggregator for one in suspends(harness, again)] == [0]
     harness.sessions[0] = again
-    for takeover in (first, second):
-        harness.tell_rounds(takeover, [4, 4], [4, 5])
-        harness.taken_over()
+    harness.tell_rounds(second, [4, 4], [4, 5])
+    harness.taken_over()
     later = rejoin(harness, harness.job, 1)
     assert [one.aggregator for one in resumes(harness, later)] == [1, 0]
 

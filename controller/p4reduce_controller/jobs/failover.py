@@ -7,7 +7,7 @@
 | SUSPENDING | every rank that sends has told the rounds of its slots | INSTALLING, from the least round of each slot |
 | SUSPENDING | a rank has not told them in time | the job ends, and its error names the rank |
 | INSTALLING | the switches have the entries, and their halves are reset | DONE: ranks are told to go on there |
-| INSTALLING | a switch has failed | a takeover by another tree begins; without one, the job ends |
+| INSTALLING | a switch has failed, or the tree is lost | another takeover begins; without a tree, the job ends |
 
 A tree without slots, which is a spare, takes over only if no other tree can.
 
@@ -98,6 +98,8 @@ class Failover:
         if not job.over and takeover.stage is TakeoverStage.STORING:
             takeover.stage, takeover.suspended_at = TakeoverStage.SUSPENDING, self._lifecycle.now
             self._suspend(takeover, _workers(job))
+            for member in _departed(job):
+                self.gone(job, member)
 
     def rounds(self, job: Job, member: Member, rounds: pb.Rounds) -> None:
         """Handle a rank's answer to Suspend."""
@@ -136,7 +138,8 @@ class Failover:
         """Handle that the other tree's switches have the slots, or the problem. Return whether they have them."""
         if job.over or takeover.stage is not TakeoverStage.INSTALLING:
             return False
-        if problem := "; ".join(filter(None, (problem, takeover.lost))):
+        elsewhere = f"{_name(job, takeover.via)} was lost meanwhile" if takeover.via in job.lost_trees else ""
+        if problem := "; ".join(filter(None, (problem, takeover.lost, elsewhere))):
             takeover.stage = TakeoverStage.FAILED
             self._begin(job, takeover.tree, f"{takeover.why}; {problem}", now)
             return False
