@@ -82,7 +82,8 @@ def compare(
 
     state: a function that returns the state to compare at the end.
     """
-    setups = {switch: Setup(switch) for switch in (left, right)}
+    tagged = left.knows_vlans and right.knows_vlans
+    setups = {switch: Setup(switch, tagged) for switch in (left, right)}
     for switch, setup in setups.items():
         setup.install(switch)
     traffic = traffic_of(setups[left], seed, left.lanes, left.block_size, left.halves)

@@ -98,7 +98,7 @@ class Job:
                 "job": self.number,
                 "generation": self.generation,
                 "worker": rank,
-                **({"vlan": member.host.vlan} if self.switch.knows_vlans else {}),
+                "vlan": member.host.vlan,  # left out if the program does not know VLANs
             },
             "SwitchIngress.aggregation.admission.admit",
             {

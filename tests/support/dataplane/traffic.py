@@ -37,18 +37,23 @@ class Step:
 
 
 class Setup:
-    """A fixed set-up: a network and four jobs, one of them below a spine if the switch can be a leaf."""
+    """A fixed set-up: a network and four jobs, one of them below a spine if the switch can be a leaf.
 
-    def __init__(self, switch: Switch) -> None:
+    tagged: whether some workers are in VLANs, and frames have tags. Programs that do not know VLANs only bridge these.
+    """
+
+    def __init__(self, switch: Switch, tagged: bool) -> None:
+        self.tagged = tagged
+        vlans, leaf_vlans = ((0, 10, 20), (30, 0)) if tagged else ((0,), (0,))
         self.jobs = [
             Job(switch, 3, number=1, pool_base=0, slots=2, first_seq=2),
             Job(switch, 1, number=2, pool_base=4, slots=1, first_seq=2**32 - 6),
-            Job(switch, 6, number=3, generation=9, pool_base=8, slots=2, first_seq=2**31 - 6, vlans=(0, 10, 20)),
+            Job(switch, 6, number=3, generation=9, pool_base=8, slots=2, first_seq=2**31 - 6, vlans=vlans),
         ]
         self.leaf: Job | None = None
         if switch.can_be_leaf:
             parent = Member(switch.ports[2], SPINE)
-            self.leaf = Job(switch, 2, number=4, pool_base=12, slots=2, parent=parent, index=1, vlans=(30, 0))
+            self.leaf = Job(switch, 2, number=4, pool_base=12, slots=2, parent=parent, index=1, vlans=leaf_vlans)
             self.jobs.append(self.leaf)
 
     @property
@@ -95,6 +100,7 @@ class Traffic:
         self._random = Random(seed)
         self._jobs = setup.jobs
         self._leaf = setup.leaf
+        self._tagged = setup.tagged
         self._lanes, self._block_size, self._halves = lanes, block_size, halves
         self._rounds = {(job.number, slot): job.first_seq for job in setup.jobs for slot in range(job.slots)}
         self._history: list[tuple[int, bytes]] = []
@@ -123,7 +129,7 @@ class Traffic:
     # --- frames into ports ------------------------------------------------------------------------------------------
 
     def _frame(self, kind: str, port: int, frame: bytes) -> Step:
-        if int.from_bytes(frame[12:14], "big") in TAGS and len(frame) < SHORTEST_TAGGED:
+        if int.from_bytes(frame[12:14], "big") in TAGS and (len(frame) < SHORTEST_TAGGED or not self._tagged):
             frame = frame[:12] + b"\x12\x34" + frame[14:]
         self._history.append((port, frame))
         del self._history[:-200]
