@@ -60,13 +60,14 @@ def test_who_waits_carries_the_operation(alone: Communicator) -> None:
     array = np.ones(16, np.float32)
     task = _thread_of_c()
     alone.allreduce(array)
-    slept = []
-    for _ in range(5):  # a busy machine may stop the engine's thread while it holds the progress lock
+    for _ in range(50):  # a busy machine may stop the engine's thread while it holds the progress lock
         before = _switches(task)
         for _ in range(300):
             alone.allreduce(array)
-        slept.append(_switches(task) - before)
-    assert min(slept) < 30
+        slept = _switches(task) - before
+        if slept < 30:
+            return
+    raise AssertionError(f"the engine's thread slept {slept} times in 300 operations, and not fewer than 30 in any try")
 
 
 def _thread_of_c() -> Path:
