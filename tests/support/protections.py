@@ -137,9 +137,9 @@ CHANGES = {
         "",
         "test_leaves.py::test_only_the_parent_may_tell",
     ),
-    "the parent's port": (
+    "the parent's UDP port": (
         "include/uplink.p4",
-        "&& meta.ingress_port == meta.parent_port",
+        "&& hdr.udp.src_port == meta.parent_udp_port",
         "",
         "test_leaves.py::test_only_the_parent_may_tell",
     ),
