@@ -246,7 +246,7 @@ class Traffic:
                 _correct_checksum(data, ip)
             elif kind == 7 and ip > SHORTEST and random.random() < 0.5:  # without its tag
                 del data[12:16]
-            elif kind == 7:
+            elif kind == 7 and self._tagged:
                 data = bytearray(frames.tagged(bytes(data), self._tag(), random.choice([*TAGS, frames.VLAN])))
         return bytes(data).ljust(SHORTEST, b"\x00")
 
