@@ -48,7 +48,7 @@ def test_switches_come_and_go_while_jobs_add_up(site: Site) -> None:
             with working(site, "third") as third:
                 go_on(third)
                 shown = site.run("jobs", "show", "third")
-                assert "started without the switch two cannot be used: unreachable" in shown
+                assert "at its start, the switch two cannot be used: unreachable" in shown
                 assert "two is unreachable" in site.run("jobs", "show", "second")
                 # The removal waits for no job, and jobs that had slots there get an error.
                 site.run("switches", "remove", "two", "--now")

@@ -273,7 +273,7 @@ def waits(one: pb.Job) -> str:
 
 
 def _problems(one: pb.Job) -> str:
-    return "; ".join([*one.in_trouble, *(f"started without {text}" for text in one.left_out)])
+    return "; ".join([*one.in_trouble, *(f"at its start, {text}" for text in one.left_out)])
 
 
 def _members(one: pb.Job) -> tuple[Iterable[tuple[int, pb.Member | None]], str]:
