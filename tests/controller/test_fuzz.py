@@ -27,7 +27,7 @@ def test_nothing_is_found() -> None:
     assert fuzzer.words.assigned
 
 
-def broken(*_: object) -> None:
+def broken(*_: object, **__: object) -> None:
     raise ZeroDivisionError("a bug")
 
 

@@ -70,7 +70,7 @@ def test_from_release_to_release_and_not_back(tmp_path: Path, last_release: Path
     """
     state = tmp_path / "state"
     options = ["--state", str(state), "--rejoin-time", "60", "--pipeline", str(last_release / "p4src" / "compiled")]
-    with Releases("native", ["1=udp:127.0.0.1:0"], options=options) as stack:
+    with Releases("sim", ["1=udp:127.0.0.1:0"], options=options) as stack:
         stack.stop_controller(SIGTERM)
         state.unlink()
         stack.release = last_release
