@@ -20,7 +20,7 @@ from .switch import load_switch
 
 tofino = script("tofino")
 PROFILES: tuple[str, ...] = tuple(tofino.PROFILES)
-SLOTS = 64  # enough for tests
+SLOTS = 256  # enough for tests
 
 TARGETS["tofino"] = lambda: Embedded(load_switch)
 _folder = tempfile.TemporaryDirectory(prefix="p4reduce-tofino-")
