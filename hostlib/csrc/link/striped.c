@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One link to several aggregators that share a job's slots: slot s lives at aggregator s mod A, as its slot s div A.
-// Spares follow these: they have slots only when those of a lost aggregator are redirected to them. In packets to and from an aggregator the slot field is the aggregator's; the worker sees the job's. So it is with the
-// job's number and generation, if they differ among aggregators.
+// Spares follow these: they have slots only when those of a lost aggregator are redirected to them. In packets to and
+// from an aggregator the slot field is the aggregator's; the worker sees the job's. So it is with the job's number and
+// generation, if they differ among aggregators.
 // hostlib/p4reduce/transport/striped.py is the same in Python.
 #include "base/structures.h"
 #include "link/link.h"
