@@ -13,7 +13,7 @@ from p4reduce_targets.offloads import switch_off
 from tests.support.cluster.cabling import CONTROLLER, AccessPort, cable, connect
 from tests.support.cluster.calls import SHAPES
 from tests.support.cluster.stack import Stack, go_on, job, slots_used
-from tests.support.own_network import Namespace, ip, wait_until_up
+from tests.support.own_network import Namespace, add_vlan, ip, wait_until_up
 from tests.support.waiting import wait_until
 
 SWITCH = "10.0.0.254"
@@ -32,13 +32,7 @@ def subinterface(undo: contextlib.ExitStack, switches: Namespace, port: int, hos
         return f"link{port}"
     name = f"link{port}.{vlan}"
     with host.entered():
-        try:
-            ip("link", "add", "link", f"link{port}", "name", name, "type", "vlan", "id", str(vlan))
-        except AssertionError as error:
-            if "Unknown device type" not in str(error):
-                raise
-            pytest.skip("needs the kernel's module 8021q")
-        ip("link", "set", name, "up")
+        add_vlan(f"link{port}", name, vlan)
     return name
 
 

@@ -21,7 +21,7 @@ from p4reduce.transport.ecn import MarkedPayload
 from p4reduce.transport.frames import internet_checksum
 from tests.support.dataplane import frames
 from tests.support.hostlib.operations import receive
-from tests.support.own_network import OwnNetwork, ip
+from tests.support.own_network import OwnNetwork, add_vlan, ip
 
 CODEC = Codec()
 PAYLOADS = [CODEC.encode(Packet(Op.DATA, 7, 2, worker=3, slot=slot, seq=4)) for slot in range(40)]
@@ -101,6 +101,21 @@ def test_receives_what_the_switch_sends_and_nothing_else(
     for payload in PAYLOADS:
         wire.send(answer(network, transport, payload))
     assert sorted(receive(transport, 1 + len(PAYLOADS))) == sorted([PAYLOADS[1], *PAYLOADS])
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", [frames.VLAN, 0x88A8], ids=["802.1Q", "802.1ad"])
+@pytest.mark.parametrize("has_interface", [False, True])
+def test_ignores_other_vlans(
+    network: OwnNetwork, wire: socket.socket, transport: Transport, kind: int, has_interface: bool
+) -> None:
+    """The kernel removes the tag. The switch does not look behind some tags, so the frame may be any host's."""
+    if has_interface:
+        protocol = {frames.VLAN: "802.1Q", 0x88A8: "802.1ad"}[kind]
+        add_vlan(network.host, f"{network.host}.5", 5, protocol)
+    wire.send(frames.tagged(answer(network, transport, PAYLOADS[1]), 5, kind))
+    wire.send(answer(network, transport, PAYLOADS[0]))
+    assert receive(transport, 1) == [PAYLOADS[0]]
 
 
 @pytest.mark.root

@@ -104,6 +104,17 @@ def own_cables(pairs: int = 1) -> Iterator[None]:
         yield
 
 
+def add_vlan(interface: str, name: str, vlan: int, protocol: str = "802.1Q") -> None:
+    """Add an interface for a VLAN, and set it up. Skips the test if the kernel has no VLANs."""
+    try:
+        ip("link", "add", "link", interface, "name", name, "type", "vlan", "protocol", protocol, "id", str(vlan))
+    except AssertionError as error:
+        if "Unknown device type" not in str(error):
+            raise
+        pytest.skip("needs the kernel's module 8021q")
+    ip("link", "set", name, "up")
+
+
 def wait_until_up(*links: str) -> None:
     """Wait until links are operational. The kernel drops packets until some time after a link is set up."""
     wait_until(

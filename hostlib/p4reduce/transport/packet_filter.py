@@ -11,6 +11,10 @@ import struct
 from p4reduce.transport.frames import ETHERTYPE_IPV4
 
 SO_ATTACH_FILTER = 26
+_PACKET_HOST = 0
+
+# Ancillary data of a frame, which the kernel gives for these offsets.
+_PACKET_TYPE, _INTERFACE = 0xFFFFF004, 0xFFFFF008
 
 _LOAD_HALF, _LOAD_BYTE, _LOAD_WORD = 0x28, 0x30, 0x20
 _JUMP_EQUAL, _JUMP_ANY_BIT = 0x15, 0x45
@@ -19,12 +23,18 @@ _RETURN = 0x06
 DROP_ALL = [(_RETURN, 0, 0, 0)]
 
 
-def only_datagrams(source_ip: str, destination_ip: str, destination_port: int) -> list[tuple[int, int, int, int]]:
+def only_datagrams(
+    interface: str, source_ip: str, destination_ip: str, destination_port: int
+) -> list[tuple[int, int, int, int]]:
     """Return a program that passes only frames with a UDP/IPv4 datagram from and to these addresses.
 
-    The datagram must have no IPv4 options and must not be fragmented.
+    The datagram must have no IPv4 options and must not be fragmented. Its frame must be the interface's own. A packet
+    socket also gets frames with the tag of a VLAN, and the kernel has removed the tag. If there is an interface for
+    this VLAN, the frame is that interface's; otherwise it is another host's (PACKET_OTHERHOST).
     """
     checks = [  # (load, offset in the frame, wanted value)
+        (_LOAD_WORD, _PACKET_TYPE, _PACKET_HOST),
+        (_LOAD_WORD, _INTERFACE, socket.if_nametoindex(interface)),
         (_LOAD_HALF, 12, ETHERTYPE_IPV4),
         (_LOAD_BYTE, 14, 0x45),
         (_LOAD_BYTE, 23, socket.IPPROTO_UDP),

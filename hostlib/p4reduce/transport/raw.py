@@ -62,7 +62,8 @@ class RawTransport(SocketTransport):
             self._port: int = self._port_holder.getsockname()[1]
             # A socket of protocol 0 receives nothing until bind(), so no frame arrives before the filter is attached.
             self._socket = undo.enter_context(_packet_socket())
-            packet_filter.attach(self._socket, packet_filter.only_datagrams(switch.ip, self._ip, self._port))
+            only_answers = packet_filter.only_datagrams(self._interface, switch.ip, self._ip, self._port)
+            packet_filter.attach(self._socket, only_answers)
             enlarge_buffers(self._socket)
             self._socket.bind((self._interface, ETHERTYPE_IPV4))
             undo.pop_all()
