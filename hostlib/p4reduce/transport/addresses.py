@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IP addresses of switches and workers, of both families. A text is canonical if `str(ip_address(text))` is equal."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, ip_address
+
+
+def is_ipv6(ip: str) -> bool:
+    """Return whether the text is an IPv6 address, given that it is an address."""
+    return ":" in ip
+
+
+def join_host_port(ip: str, port: int) -> str:
+    """Return address and port as one text: "10.0.0.254:31314" or "[fd00::fe]:31314"."""
+    return f"[{ip}]:{port}" if is_ipv6(ip) else f"{ip}:{port}"
+
+
+def packed(ip: str) -> bytes:
+    """Return the 4 or 16 bytes of an address. Raises ValueError."""
+    return ip_address(ip).packed
+
+
+def unpacked(octets: bytes) -> str:
+    """Return the canonical text of an address of 4 or 16 bytes. Raises ValueError."""
+    return str(ip_address(octets))
+
+
+def why_not_a_host(ip: str) -> str:
+    """Return why the address cannot be that of a switch or worker, or "". Raises ValueError if it is no address.
+
+    Link-local addresses need an interface's name beside them, and IPv4-mapped ones are not used on the wire (RFC 4291).
+    """
+    address = ip_address(ip)
+    if isinstance(address, IPv4Address):
+        is_host = not (address.is_unspecified or address.is_multicast or address == IPv4Address("255.255.255.255"))
+        return "" if is_host else "it is not a host's address"
+    if address.ipv4_mapped is not None:
+        return f"it is an IPv4-mapped address; write {address.ipv4_mapped}"
+    if address.is_link_local or address.scope_id is not None:
+        return "it is valid on one link only"
+    return "it is not a host's address" if address.is_unspecified or address.is_multicast else ""
