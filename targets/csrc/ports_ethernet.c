@@ -111,8 +111,13 @@ static void process_arrival(struct frame_port *self, struct thread *thread, cons
         }
         return;
     }
-    // Inserting the tag moves the bytes that the offload header refers to, so a tagged frame is sent without it.
-    thread->offload = arrival->tagged ? NULL : &arrival->offload;
+    struct virtio_net_hdr offload = arrival->offload;
+    if (offload.gso_type != VIRTIO_NET_HDR_GSO_NONE || (offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) != 0) {
+        // The tag moves the bytes that the header for offloads refers to.
+        offload.hdr_len += (uint16_t)tag_size;
+        offload.csum_start += (uint16_t)tag_size;
+    }
+    thread->offload = &offload;
     memcpy(frame, arrival->data, arrival->length);
     process(self, thread, arrival, tag_size, arrival->length);
     thread->offload = NULL;

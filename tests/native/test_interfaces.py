@@ -28,6 +28,15 @@ pytestmark = pytest.mark.root
 
 OWN = frames.Host(SWITCH.mac, "10.3.0.254")
 TIMEOUT_S = 30
+OFFLOAD = struct.Struct("=BBHHHH")  # struct virtio_net_hdr
+
+
+def packet_socket(protocol: int) -> socket.socket:
+    """Return a socket for the frames of `wire`, each behind the header for its offloads."""
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sock.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
+    sock.bind(("wire", protocol))
+    return sock
 
 
 class Host:
@@ -118,18 +127,51 @@ def test_datagrams_in_one_gso_frame_with_a_tag(hosts: tuple[NativeSwitch, list[H
     frame = frames.udp_frame(sender, OWN, b"".join(payloads))
     headers = len(frame) - len(b"".join(payloads))
     udp_l4, needs_checksum = 5, 1  # VIRTIO_NET_HDR_GSO_UDP_L4, VIRTIO_NET_HDR_F_NEEDS_CSUM
-    offload = struct.pack("=BBHHHH", needs_checksum, udp_l4, headers, len(payloads[0]), headers - 8, 6)
+    offload = OFFLOAD.pack(needs_checksum, udp_l4, headers, len(payloads[0]), headers - 8, 6)
 
     def send() -> None:
-        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
-            sock.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
-            sock.bind(("wire", 0))
+        with packet_socket(0) as sock:
             sock.send(offload + frame)
 
     first(send).result(TIMEOUT_S)
     came = [heard.get(timeout=TIMEOUT_S)[6:] for _ in payloads]
     assert [one[:18] for one in came] == [frame[:18]] * len(payloads)
     assert [one[46:] for one in came] == payloads
+
+
+def test_offloads_of_a_frame_with_a_tag(hosts: tuple[NativeSwitch, list[Host]]) -> None:
+    """A VLAN interface hands over TCP segments without a checksum and in one frame, longer than the MTU."""
+    _, (first, second) = hosts
+    sender = frames.Host("02:00:00:00:00:07", first.address)
+    segments = struct.pack("!HHIIBBHHH", 4000, 4001, 1, 1, 5 << 4, 0x10, 1000, 0xABCD, 0) + bytes(3000)
+    packet = frames.ipv4(sender.ip, second.address, socket.IPPROTO_TCP, segments)
+    plain = frames.ethernet(sender.mac, frames.BROADCAST, frames.IPV4, packet)
+
+    def offload(tag_bytes: int, hint: int) -> tuple[int, ...]:
+        """Return the header for a frame with so many bytes of tags. The length of its headers is a hint."""
+        needs_checksum, tcp_v4 = 1, 1  # VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_TCPV4
+        return needs_checksum, tcp_v4, hint, 1000, tag_bytes + 34, 16
+
+    ready: Future[None] = Future()
+
+    def listen() -> tuple[tuple[int, ...], bytes]:
+        with packet_socket(3) as sock:
+            sock.settimeout(TIMEOUT_S)
+            ready.set_result(None)
+            while True:
+                data = sock.recv(9000)
+                if data[16:22] == frames.mac_bytes(sender.mac):
+                    return OFFLOAD.unpack_from(data), data[OFFLOAD.size :]
+
+    def send() -> None:
+        with packet_socket(0) as sock:
+            sock.send(OFFLOAD.pack(*offload(4, 58)) + frames.tagged(plain, 20))
+
+    received = second(listen)
+    ready.result(TIMEOUT_S)
+    first(send).result(TIMEOUT_S)
+    found, frame = received.result(TIMEOUT_S)  # its tag is in the auxiliary data
+    assert (found, frame) == (offload(0, found[2]), plain)
 
 
 def test_the_switch_answers_ping_and_arp(hosts: tuple[NativeSwitch, list[Host]]) -> None:
