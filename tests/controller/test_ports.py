@@ -172,13 +172,13 @@ def test_jobs_are_told_of_uplinks_that_are_silent_or_moved() -> None:
     [job] = harness.installs
     silent = Unavailable("spine no longer hears leaf1", SwitchState.UPLINK_DOWN)
 
-    def troubles(*, moved: bool = False, is_silent: bool = False) -> list[str]:
+    def troubles(*, is_silent: bool = False, **moved: int) -> list[str]:
         children = dict(job.children)
-        if moved:
-            children[LEAF2] = replace(children[LEAF2], port=7)
+        children[LEAF2] = replace(children[LEAF2], **moved)
         return troubles_of(job, children, {}, lambda _, at: silent if is_silent and at == LEAF1 else None)
 
     assert troubles() == []
     assert troubles(is_silent=True) == [str(silent)]
-    text = "spine hears leaf2 at port 7, and the job needs it at port 2; put the cable back, or start the job again"
-    assert troubles(moved=True) == [text]
+    text = "spine hears leaf2 at {}, and the job needs it at port 2; put the cable back, or start the job again"
+    assert troubles(port=7) == [text.format("port 7")]
+    assert troubles(vlan=30) == [text.format("port 2 in VLAN 30")]

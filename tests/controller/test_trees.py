@@ -295,6 +295,19 @@ def test_a_cable_that_is_changed_later_is_noticed(
     loop.run(controller.close())
 
 
+def test_a_leaf_that_comes_into_another_vlan_is_noticed(
+    loop: Loop, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uplinks, "PROBE_INTERVAL", 0.01)
+    controller, switches = service_of(loop)
+    loop.run(controller.uplinks.find_all(1.0))
+    switches[LEAF2].vlans[UP] = 30
+    text = "spine hears leaf2 at port 2 in VLAN 30, and no longer at port 2"
+    wait_until(lambda: text in caplog.text, "the VLAN to be noticed")
+    assert "say_hello in VLAN 30" in switches[SPINE].log
+    loop.run(controller.close())
+
+
 def test_a_cable_that_breaks_in_one_direction_is_noticed(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The spine hears the leaf, and the leaf does not hear the spine's results."""
     monkeypatch.setattr(uplinks, "PROBE_INTERVAL", 0.01)
@@ -311,6 +324,10 @@ def test_a_cable_that_breaks_in_one_direction_is_noticed(loop: Loop, monkeypatch
     loop.run(asyncio.sleep(0.1))
     assert found()[LEAF2][1] == why
     switches[SPINE].cables[LEAF2] = leaf2
+    switches[SPINE].vlans[LEAF2] = 30  # neither do answers with a tag, which the leaf does not admit
+    loop.run(asyncio.sleep(0.1))
+    assert found()[LEAF2][1] == why
+    switches[SPINE].vlans.clear()
     wait_until(lambda: not any(problem for _, problem in found()), "the leaf to hear the spine")
     loop.run(controller.close())
 

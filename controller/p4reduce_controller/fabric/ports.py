@@ -38,13 +38,13 @@ def uplink_down(
 
 
 def uplink_moved(site: Site, at: int, before: Heard, now: Heard) -> str:
-    """Return a text if a job's parent hears the node at another port than when the job began; otherwise ""."""
-    if now.port in before.ports:
+    """Return a text if a job's parent hears the node elsewhere than when the job began; otherwise ""."""
+    if not now.has_moved(before):
         return ""
     up, names = site.trees.uplinks[at], site.trees.names
     return (
-        f"{names[up.parent]} hears {names[at]} at port {now.port}, and the job needs it at port {before.port}; put the "
-        "cable back, or start the job again"
+        f"{names[up.parent]} hears {names[at]} at {now.where}, and the job needs it at {before.where}; put the cable "
+        "back, or start the job again"
     )
 
 

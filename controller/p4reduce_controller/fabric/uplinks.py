@@ -106,7 +106,7 @@ class Uplinks:
         if hello.job or probe is None or switch not in probe.pair or not self._exists(probe):
             return False
         if switch == probe.child:
-            if probe.port in hello.ports:
+            if probe.port in hello.ports and not hello.vlan:  # a leaf admits its parent only without a tag
                 self._answered(probe)
         elif problem := problem_of(hello.sender):
             log.warning("refused a HELLO of the switch %s: %s", inventory.name(probe.child), problem)
@@ -123,9 +123,9 @@ class Uplinks:
         probe.missed, probe.due = 0, self._clock() + PROBE_INTERVAL
         if was_silent:
             log.warning("%s hears %s again", *names)
-        moved = before is not None and hello.port not in before.ports
+        moved = before is not None and hello.has_moved(before)
         if before is not None and moved:
-            log.warning("%s hears %s at port %d, and no longer at port %d", *names, hello.port, before.port)
+            log.warning("%s hears %s at %s, and no longer at %s", *names, hello.where, before.where)
         probe.unanswered += 1
         if probe.unanswered > MOST_UNANSWERED and probe.pair not in inventory.unanswered:
             inventory.unanswered.add(probe.pair)

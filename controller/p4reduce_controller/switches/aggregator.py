@@ -87,6 +87,15 @@ class Heard:
         """The ports at which packets of the sender may arrive."""
         return self.lag or (self.port,)
 
+    @property
+    def where(self) -> str:
+        """Its port and VLAN, for a message."""
+        return f"port {self.port} in VLAN {self.vlan}" if self.vlan else f"port {self.port}"
+
+    def has_moved(self, before: Heard) -> bool:
+        """Return whether packets of the sender arrive at a port or in a VLAN where `before` was not heard."""
+        return self.port not in before.ports or self.vlan != before.vlan
+
 
 Children = Mapping[tuple[int, int], Heard]
 """Where switches were heard by their parents, by the controller's numbers of child and parent."""

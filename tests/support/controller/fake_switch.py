@@ -47,6 +47,7 @@ class FakeSwitch:
         self.loss_rates: Mapping[tuple[int, Direction], float] = {}
         self.listener: Listener | None = None
         self.cables: dict[int, list[tuple[FakeSwitch, int]]] = {}  # by port: the switches there, and their ports
+        self.vlans: dict[int, int] = {}  # by port: the VLAN into which a switch on the way puts its frames
         self._connected = asyncio.Event()
         self.given_up = False
         self.ports: dict[int, str] = {}
@@ -124,7 +125,7 @@ class FakeSwitch:
         self._do(f"say_hello{' short' * short}{f' in VLAN {vlan}' * bool(vlan)}")
         for other, there in self.cables.get(port, ()):
             if other.address == to:
-                other.hear(Heard(there, self.address, 0, 0, worker, nonce))
+                other.hear(Heard(there, self.address, 0, 0, worker, nonce, vlan=self.vlans.get(port, 0)))
 
     async def install(self, job: Placement) -> None:
         self._do("install")
