@@ -8,9 +8,9 @@ import pytest
 from p4reduce.fastpath.library import LibraryError, simd_sets
 from tests.support.c_library import needs_c_library
 from tests.support.hostlib.udp_switch import switch
-from tests.support.own_network import network
+from tests.support.own_network import either_network, network
 
-__all__ = ["network", "switch"]  # fixtures
+__all__ = ["either_network", "network", "switch"]  # fixtures
 
 try:
     SETS = simd_sets()

@@ -16,10 +16,10 @@ from tests.support.c_library import needs_c_library
 from tests.support.hostlib import engines, in_process
 from tests.support.hostlib.fake_session import FakeController
 from tests.support.hostlib.in_process import Join
-from tests.support.hostlib.udp_switch import UdpSwitch, switch, switches
-from tests.support.own_network import network
+from tests.support.hostlib.udp_switch import UdpSwitch, loopback, switch, switches
+from tests.support.own_network import either_network, network
 
-__all__ = ["network", "switch", "switches"]  # fixtures
+__all__ = ["either_network", "loopback", "network", "switch", "switches"]  # fixtures
 
 
 @pytest.fixture

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 from collections.abc import Callable
 
 import pytest
 
 from p4reduce.control.finding import Finding
-from p4reduce.transport import Switch, open_transport
+from p4reduce.transport import Switch, TransportError, open_transport
 from p4reduce.transport.routes import Route, addresses_of, rate_toward, route_to
 from p4reduce_controller.doctor import host
-from tests.support.own_network import OwnNetwork, ip
+from tests.support.own_network import OwnNetwork, add_address, ip, own_network
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.root
 
@@ -101,6 +103,73 @@ def test_the_doctor_names_the_vlan_of_an_interface(network: OwnNetwork, untagged
     (finding,) = [one for one in found if one.subject == "VLAN to far"]
     assert finding.verdict == ("problem" if untagged_only else "ok")
     assert finding.found.startswith(f"{interface} is in VLAN 5")
+
+
+IPV6_SECOND, IPV6_FAR = "fd00:8::7", "fd00:8::100"
+
+
+def ipv6_second(network: OwnNetwork) -> str:
+    add_address(network.host, IPV6_SECOND)
+    return network.host
+
+
+def ipv6_in_one_network(network: OwnNetwork) -> str:
+    """Set up a route that says which of the interface's addresses packets come from, and return the interface."""
+    ip("address", "add", "fd00:9::7/64", "dev", network.host, "nodad")
+    ip("address", "add", f"{IPV6_SECOND}/128", "dev", network.host, "nodad")
+    ip("route", "add", f"{IPV6_FAR}/128", "dev", network.host, "src", IPV6_SECOND)
+    return network.host
+
+
+def ipv6_beside_ipv4(network: OwnNetwork) -> str:
+    second(network)
+    return ipv6_second(network)
+
+
+def ipv6_with_a_peer(network: OwnNetwork) -> str:
+    ip("address", "add", IPV6_SECOND, "peer", IPV6_FAR, "dev", network.host, "nodad")
+    return network.host
+
+
+def ipv6_on_loopback(network: OwnNetwork) -> str:
+    """Set up a host that speaks BGP: the interface has a link-local address alone, and packets come from another."""
+    ip("-6", "address", "flush", "dev", network.host, "scope", "global")
+    ip("address", "add", f"{IPV6_SECOND}/128", "dev", "lo")
+    ip("route", "add", f"{IPV6_FAR}/128", "dev", network.host)
+    return network.host
+
+
+IPV6_SETUPS = [ipv6_second, ipv6_in_one_network, ipv6_beside_ipv4, ipv6_with_a_peer, ipv6_on_loopback]
+
+
+@pytest.mark.parametrize("set_up", IPV6_SETUPS)
+def test_the_way_by_another_ipv6_address_than_the_first(set_up: Callable[[OwnNetwork], str]) -> None:
+    with own_network("IPv6") as network:
+        interface = set_up(network)
+        switch = Switch(IPV6_FAR, 31314, network.switch_mac)
+        assert route_to(IPV6_FAR) == route_to(IPV6_FAR, interface) == Route(interface, IPV6_SECOND)
+        for kind in ("raw", "scapy", "udp"):
+            for named in (None, interface):
+                with contextlib.closing(open_transport(kind, switch, interface=named)) as transport:
+                    assert transport.local_address[0] == IPV6_SECOND, (kind, named)
+        assert rate_toward(switch, None) == rate_toward(switch, interface)
+
+
+def test_without_an_ipv6_route_the_interface_that_is_named() -> None:
+    """Frames need none. No worker has a link-local address."""
+    with own_network("IPv6") as network:
+        ipv6_second(network)
+        wait_until(lambda: "fe80::" in ip("-6", "address", "show", "dev", network.host), "a link-local address")
+        assert sorted(addresses_of(network.host, socket.AF_INET6)) == sorted([network.host_ip, IPV6_SECOND])
+        assert addresses_of(network.host) == []
+        switch = Switch("2001:db8::9", 31314, network.switch_mac)
+        with contextlib.closing(open_transport("raw", switch, interface=network.host)) as transport:
+            assert transport.local_address[0] in (network.host_ip, IPV6_SECOND)
+        with pytest.raises(OSError, match="unreachable"):
+            route_to("2001:db8::9", network.host)
+        ip("-6", "address", "flush", "dev", network.host, "scope", "global")
+        with pytest.raises(TransportError, match=f"interface '{network.host}' has no IPv6 address"):
+            open_transport("raw", switch, interface=network.host)
 
 
 def test_without_a_route_the_interface_that_is_named(network: OwnNetwork) -> None:

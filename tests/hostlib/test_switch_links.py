@@ -19,6 +19,7 @@ from p4reduce.join.joining import membership
 from p4reduce.join.switch_links import SwitchLinks
 from p4reduce.transport import StripedTransport, Switch, TransportError
 from p4reduce.transport.base import LEAST_MTU, check_mtu, explain_refusal
+from p4reduce.transport.frames import ip_and_udp_bytes
 from tests.support.own_network import Namespace, ip
 
 AT = Switch("10.0.0.254", 31314)
@@ -121,14 +122,23 @@ def test_a_route_that_forbids_packets_is_told(kind: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "mtu", "advice"),
+    ("payload", "mtu", "ip", "advice"),
     [
-        (8242, 1500, "raise the MTU to 8270 or more, or give the controller --mtu 1500"),
-        (8242, 1000, "raise the MTU to 8270 or more"),
-        (LEAST_MTU - 28, 1000, f"raise the MTU to {LEAST_MTU} or more"),
+        (8242, 1500, "10.0.0.254", "raise the MTU to 8270 or more, or give the controller --mtu 1500"),
+        (8242, 1500, "fd00::fe", "raise the MTU to 8290 or more, or give the controller --mtu 1500"),
+        (8242, 1000, "10.0.0.254", "raise the MTU to 8270 or more"),
+        (8242, LEAST_MTU, "fd00::fe", "raise the MTU to 8290 or more"),
+        (LEAST_MTU - 28, 1000, "10.0.0.254", f"raise the MTU to {LEAST_MTU} or more"),
+        (LEAST_MTU - 28, LEAST_MTU, "fd00::fe", f"raise the MTU to {LEAST_MTU + 20} or more"),
     ],
 )
-def test_no_mtu_is_advised_that_a_controller_refuses(payload: int, mtu: int, advice: str) -> None:
+def test_no_mtu_is_advised_that_a_controller_refuses(payload: int, mtu: int, ip: str, advice: str) -> None:
     with pytest.raises(TransportError) as error:
-        check_mtu(mtu, payload, "'eth0'")
+        check_mtu(mtu, payload, "'eth0'", ip)
     assert str(error.value).endswith(advice)
+    check_mtu(payload + ip_and_udp_bytes(ip), payload, "'eth0'", ip)
+
+
+@pytest.mark.parametrize(("ip", "command"), [("10.0.0.254", "`iptables -S"), ("fd00::fe", "`ip6tables -S")])
+def test_a_firewall_is_named_by_its_family(ip: str, command: str) -> None:
+    assert command in explain_refusal(PermissionError(errno.EPERM, "Operation not permitted"), Switch(ip, 31314))

@@ -7,17 +7,31 @@ import select
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet
 
 from p4reduce.protocol import Membership, Worker
-from p4reduce.protocol.constants import ECN_CE, ECN_ECT_0, Op
+from p4reduce.protocol.constants import AGGREGATION_PORT, ECN_CE, ECN_ECT_0, Op
 from p4reduce.transport import StripedTransport, Switch, Transport, TransportError, open_transport, open_transports
+from p4reduce.transport.addresses import family_of, is_ipv6, protocol_of
 from p4reduce.transport.ecn import ANCILLARY_BYTES, MarkedPayload
+from p4reduce.transport.frames import ip_and_udp_bytes
 from p4reduce.transport.udp import UdpTransport
 from tests.support.hostlib.operations import receive
 from tests.support.hostlib.udp_switch import endpoints
+from tests.support.loopbacks import LOOPBACKS, bound
+from tests.support.own_network import OwnNetwork, ip
 from tests.support.waiting import wait_until
+
+
+@pytest.fixture(params=LOOPBACKS)
+def loopback(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
@@ -26,7 +40,17 @@ def switch(switches: list[socket.socket]) -> socket.socket:
 
 
 def address(sock: socket.socket) -> Switch:
-    return Switch(*sock.getsockname())
+    return Switch(*sock.getsockname()[:2])
+
+
+def set_traffic_class(sock: socket.socket, value: int) -> None:
+    """Set the TOS or traffic class of what the socket sends, and ask for that of what it receives."""
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, value)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, value)
 
 
 @pytest.fixture
@@ -42,7 +66,8 @@ def test_carries_payloads_both_ways(switch: socket.socket, plain: Transport) -> 
     payloads = [bytes([number]) * (number + 1) for number in range(40)]
     assert plain.send(payloads) == 40
     for payload in payloads:
-        assert switch.recvfrom(2048) == (payload, plain.local_address)
+        came, sender = switch.recvfrom(2048)
+        assert (came, sender[:2]) == (payload, plain.local_address)
     for payload in payloads:
         switch.sendto(payload, plain.local_address)
     assert receive(plain, 40) == payloads
@@ -51,8 +76,7 @@ def test_carries_payloads_both_ways(switch: socket.socket, plain: Transport) -> 
 @pytest.mark.parametrize("ecn", range(4))
 def test_marks(switch: socket.socket, plain: Transport, ecn: int) -> None:
     """Packets leave with ECT(0), and only CE is a mark. A switch of an earlier release answers with ECN 0."""
-    switch.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-    switch.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x28 | ecn)
+    set_traffic_class(switch, 0x28 | ecn)
     plain.send([b"data"])
     payload, ancillary, _, peer = switch.recvmsg(2048, ANCILLARY_BYTES)
     assert (payload, ancillary[0][2][0]) == (b"data", ECN_ECT_0)
@@ -66,7 +90,7 @@ def test_a_mark_passes_a_transport_to_several_switches(switches: list[socket.soc
     endpoints = [address(one) for one in switches[:2]]
     striped = open_transports("udp", endpoints)
     assert isinstance(striped, StripedTransport)
-    switches[1].setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_CE)
+    set_traffic_class(switches[1], ECN_CE)
     for part, one in zip(striped.parts, switches, strict=False):
         one.sendto(bytes([Op.RESULT]) + bytes(33), part.local_address)
     answers = receive(striped, 2)
@@ -75,8 +99,7 @@ def test_a_mark_passes_a_transport_to_several_switches(switches: list[socket.soc
 
 
 def test_hears_the_switch_only(switch: socket.socket, plain: Transport) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        stranger.bind(("127.0.0.1", 0))
+    with bound(address(switch).ip) as stranger:
         stranger.sendto(b"stranger", plain.local_address)
     switch.sendto(b"switch", plain.local_address)
     assert receive(plain, 1) == [b"switch"]
@@ -89,7 +112,7 @@ def test_survives_a_switch_that_is_down_for_a_while(switch: socket.socket, plain
         plain.send([b"lost", b"lost too"])
         assert plain.receive() == []
     assert isinstance(plain.trouble, ConnectionRefusedError)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as restarted:
+    with socket.socket(family_of(endpoint.ip), socket.SOCK_DGRAM) as restarted:
         restarted.bind((endpoint.ip, endpoint.udp_port))
         restarted.setblocking(False)
 
@@ -117,9 +140,59 @@ def test_unknown_interface_is_named() -> None:
         open_transport("udp", Switch("127.0.0.1", 1), interface="nosuch0")
 
 
-def test_packets_larger_than_the_path_are_refused() -> None:
-    with pytest.raises(TransportError, match=r"100028 bytes .* MTU .* 6553"):
-        open_transport("udp", Switch("127.0.0.1", 1), largest_payload=100_000)
+def test_packets_larger_than_the_path_are_refused(switch: socket.socket) -> None:
+    to = address(switch)
+    with pytest.raises(TransportError, match=rf"{100_000 + ip_and_udp_bytes(to.ip)} bytes .* MTU .* 6553"):
+        open_transport("udp", to, largest_payload=100_000)
+
+
+@pytest.mark.root
+def test_the_largest_packet_that_a_path_carries(either_network: OwnNetwork) -> None:
+    """The kernel makes no fragments, and says so of a packet that would need them."""
+    ip("neighbour", "add", either_network.switch_ip, "lladdr", either_network.switch_mac, "dev", either_network.host)
+    to = Switch(either_network.switch_ip, AGGREGATION_PORT)
+    largest = 1500 - ip_and_udp_bytes(to.ip)
+    with pytest.raises(TransportError, match=f"have 1501 bytes with {protocol_of(to.ip)} headers, .* is 1500"):
+        open_transport("udp", to, largest_payload=largest + 1)
+    with closing(open_transport("udp", to, largest_payload=largest)) as transport:
+        assert transport.send([bytes(largest)]) == 1
+        assert transport.trouble is None
+        with pytest.raises(TransportError, match=f"a packet of {largest + 1} bytes is longer than the MTU"):
+            transport.send([bytes(largest + 1)])
+
+
+@pytest.mark.root
+def test_checksums_over_ipv6(either_network: OwnNetwork) -> None:
+    """Switches send datagrams without one. Those of a host have one, because the kernel makes no super-packets else."""
+    network = either_network
+    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
+    layer: type[Packet] = IPv6 if is_ipv6(network.switch_ip) else IP
+    with (
+        closing(open_transport("udp", Switch(network.switch_ip, AGGREGATION_PORT))) as transport,
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire,
+    ):
+        wire.bind((network.wire, 3))
+        wire.settimeout(5)
+        assert transport.send([b"to the switch"]) == 1
+        while not (frame := wire.recv(2000)).endswith(b"to the switch"):
+            pass
+        assert Ether(frame)[UDP].chksum != 0
+        (own, port), switch = transport.local_address, (network.switch_ip, network.switch_mac)
+        wrong, none = (
+            Ether(src=switch[1], dst=network.host_mac)
+            / layer(src=switch[0], dst=own)
+            / UDP(sport=AGGREGATION_PORT, dport=port, chksum=checksum)
+            / payload
+            for checksum, payload in ((1, b"with a wrong one"), (0, b"without one"))
+        )
+        wire.send(bytes(wrong))
+        wire.send(bytes(none))
+        assert receive(transport, 1) == [b"without one"]
+
+
+def test_ipv4_is_not_reached_by_an_ipv6_address() -> None:
+    with pytest.raises(TransportError, match=r"at \[::ffff:127.0.0.1\]:1"):
+        open_transport("udp", Switch("::ffff:127.0.0.1", 1))
 
 
 def test_a_packet_that_can_never_be_sent_is_an_error(plain: Transport) -> None:
@@ -130,6 +203,8 @@ def test_a_packet_that_can_never_be_sent_is_an_error(plain: Transport) -> None:
 def test_missing_route_is_an_error_that_names_the_switch() -> None:
     with pytest.raises(TransportError, match=r"no UDP socket to the switch at 255.255.255.255:1"):
         open_transport("udp", Switch("255.255.255.255", 1))
+    with pytest.raises(TransportError, match=r"no UDP socket to the switch at \[100::1\]:1"):
+        open_transport("udp", Switch("100::1", 1), interface="lo")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from p4reduce.transport.addresses import is_ipv6
 from tests.support.waiting import wait_until
 
 CLONE_NEWNET = 0x40000000
@@ -65,7 +66,7 @@ class Namespace:
 
 @dataclass(frozen=True)
 class OwnNetwork:
-    """A veth pair: `host` has an IP address, its peer `wire` has none."""
+    """A veth pair: `host` has an IP address, of IPv4 or IPv6, and its peer `wire` has none."""
 
     host: str = "host0"
     host_ip: str = "10.9.0.1"
@@ -75,17 +76,34 @@ class OwnNetwork:
     switch_mac: str = "02:00:0a:09:00:64"
 
 
+NETWORKS = {"IPv4": OwnNetwork(), "IPv6": OwnNetwork(host_ip="fd00:9::1", switch_ip="fd00:9::64")}
+
+
 @contextlib.contextmanager
-def own_network() -> Iterator[OwnNetwork]:
-    """Move this thread into a new namespace that contains a veth pair."""
-    network = OwnNetwork()
+def own_network(protocol: str = "IPv4") -> Iterator[OwnNetwork]:
+    """Move this thread into a new namespace that contains a veth pair. Skips the test if the kernel has no IPv6."""
+    network = NETWORKS[protocol]
     with contextlib.closing(Namespace()) as namespace, namespace.entered():
         ip("link", "add", network.host, "address", network.host_mac, "type", "veth", "peer", "name", network.wire)
-        ip("address", "add", f"{network.host_ip}/24", "dev", network.host)
+        add_address(network.host, network.host_ip)
         ip("link", "set", network.host, "up")
         ip("link", "set", network.wire, "up")
         wait_until_up(network.host, network.wire)
         yield network
+
+
+def add_address(interface: str, address: str) -> None:
+    """Give an interface an address in a network of its own. Skips the test if that is of IPv6 and the kernel has none.
+
+    An IPv6 address can be used at once: the kernel does not look for others that have it.
+    """
+    if is_ipv6(address):
+        off = Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6")
+        if not off.exists() or off.read_text().strip() != "0":
+            pytest.skip("needs a kernel with IPv6")
+        ip("address", "add", f"{address}/64", "dev", interface, "nodad")
+    else:
+        ip("address", "add", f"{address}/24", "dev", interface)
 
 
 @contextlib.contextmanager
@@ -143,6 +161,13 @@ def _enter(descriptor: int) -> None:
 def network() -> Iterator[OwnNetwork]:
     """Run the test in a network namespace of its own, with a veth pair."""
     with own_network() as network:
+        yield network
+
+
+@pytest.fixture(params=NETWORKS)
+def either_network(request: pytest.FixtureRequest) -> Iterator[OwnNetwork]:
+    """Run the test twice as with `network`: the addresses are of IPv4, and of IPv6."""
+    with own_network(request.param) as network:
         yield network
 
 

@@ -22,8 +22,9 @@ from p4reduce.protocol.header import NONCE
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.packet import Codec, ProtocolError, hello_of
 from p4reduce.transport import Switch, Transport, TransportError
-from p4reduce.transport.base import mtu_advice
-from p4reduce.transport.frames import IPV4_AND_UDP_BYTES
+from p4reduce.transport.addresses import protocol_of
+from p4reduce.transport.base import iptables, mtu_advice
+from p4reduce.transport.frames import ip_and_udp_bytes
 
 ANSWER_TIMEOUT_S = 10.0
 SHORT_AFTER_S = 2.0  # without an answer; then the rank sends short HELLOs, too
@@ -92,15 +93,15 @@ class Prober:
         return packet.slot
 
     def _unanswered(self, switch: Switch, *, short_came: bool) -> str:
-        needed = self.largest + IPV4_AND_UDP_BYTES
+        needed = self.largest + ip_and_udp_bytes(switch.ip)
         text = (
-            f"the job's longest packets, {needed} bytes with IPv4 headers, reach the switch at {switch}, but for "
-            f"{ANSWER_TIMEOUT_S:g} s "
+            f"the job's longest packets, {needed} bytes with {protocol_of(switch.ip)} headers, reach the switch at "
+            f"{switch}, but for {ANSWER_TIMEOUT_S:g} s "
         )
-        links = f"every link on the way back needs an MTU of {needed} or more{mtu_advice(needed)}"
+        links = f"every link on the way back needs an MTU of {needed} or more{mtu_advice(needed, ip=switch.ip)}"
         if short_came:
             return f"{text}no answer of that length has come back, while short ones have; {links}"
         return (
             f"{text}no answer has come back, short or long; let UDP from {switch} through the firewall of this host "
-            f"(`nft list ruleset`, `iptables -S INPUT`), and those on the way; if that is done, {links}"
+            f"(`nft list ruleset`, `{iptables(switch)} -S INPUT`), and those on the way; if that is done, {links}"
         )

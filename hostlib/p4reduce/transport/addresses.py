@@ -3,12 +3,23 @@
 
 from __future__ import annotations
 
+import socket
 from ipaddress import IPv4Address, ip_address
 
 
 def is_ipv6(ip: str) -> bool:
     """Return whether the text is an IPv6 address, given that it is an address."""
     return ":" in ip
+
+
+def family_of(ip: str) -> socket.AddressFamily:
+    """Return the family of sockets that reach the address."""
+    return socket.AF_INET6 if is_ipv6(ip) else socket.AF_INET
+
+
+def protocol_of(ip: str) -> str:
+    """Return "IPv4" or "IPv6", for messages."""
+    return "IPv6" if is_ipv6(ip) else "IPv4"
 
 
 def join_host_port(ip: str, port: int) -> str:

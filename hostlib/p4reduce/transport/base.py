@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from p4reduce.errors import P4ReduceError
+from p4reduce.transport.addresses import is_ipv6, join_host_port, protocol_of
+from p4reduce.transport.frames import IPV4_AND_UDP_BYTES, ip_and_udp_bytes
 
 # Room for the packets of all slots at once, so that the kernel does not drop a burst of results.
 SOCKET_BUFFER_BYTES = 4 << 20
@@ -20,7 +22,7 @@ SO_RCVBUFFORCE = 33
 RECEIVE_BATCH = 256
 # A size above that of any packet of the protocol: 8 lanes of 256 values are 8,242 bytes.
 LARGEST_DATAGRAM = 16384
-# The least MTU of links that suffices for a program that ships. A controller accepts no smaller --mtu.
+# The least MTU of links that suffices for a program that ships, over IPv4. A controller accepts no smaller --mtu.
 LEAST_MTU = 1086
 
 
@@ -37,7 +39,7 @@ class Switch:
     mac: str = ""
 
     def __str__(self) -> str:
-        return f"{self.ip}:{self.udp_port}"
+        return join_host_port(self.ip, self.udp_port)
 
 
 class Transport(Protocol):
@@ -128,7 +130,7 @@ def lost(error: OSError, payload: bytes) -> OSError:
 
 _REFUSALS = {
     errno.EPERM: "a firewall on this host drops them; let UDP to {switch} out (`nft list ruleset`, "
-    "`iptables -S OUTPUT`)",
+    "`{iptables} -S OUTPUT`)",
     errno.EACCES: "a route of this host prohibits them, or this is the broadcast address of a network; see "
     "`ip route get {switch.ip}`",
     errno.EINVAL: "a route of this host drops them; see `ip route get {switch.ip}`",
@@ -143,24 +145,37 @@ _REFUSALS = {
 
 def explain_refusal(error: OSError, switch: Switch) -> str:
     """Return in words why this host's kernel refuses packets to the switch, and what to do about it."""
-    advice = _REFUSALS.get(error.errno or 0, "").format(switch=switch)
+    advice = _REFUSALS.get(error.errno or 0, "").format(switch=switch, iptables=iptables(switch))
     said = f"this host cannot send packets to {switch}: {error.strerror or error}"
     return f"{said}: {advice}" if advice else said
 
 
-def mtu_advice(needed: int, mtu: int | None = None) -> str:
-    """Return advice besides raising the MTU of links, or "" if no program that ships has shorter packets."""
-    if needed <= LEAST_MTU or (mtu is not None and mtu < LEAST_MTU):
+def iptables(switch: Switch) -> str:
+    """Return the name of the command that lists the rules for packets of the switch's family."""
+    return "ip6tables" if is_ipv6(switch.ip) else "iptables"
+
+
+def mtu_advice(needed: int, mtu: int | None = None, *, ip: str = "") -> str:
+    """Return advice besides raising the MTU of links, or "" if no program that ships has shorter packets.
+
+    ip: the switch's address; IPv6 headers are longer.
+    """
+    shortest = LEAST_MTU - IPV4_AND_UDP_BYTES + ip_and_udp_bytes(ip)
+    if needed <= shortest or (mtu is not None and mtu < shortest):
         return ""
     least = f"--mtu {mtu}" if mtu else "the least MTU of the links, as --mtu"
     return f", or give the controller {least}"
 
 
-def check_mtu(mtu: int, largest_payload: int, path: str) -> None:
-    """Raise `TransportError` if an unfragmented IPv4 datagram of `largest_payload` bytes exceeds `mtu` bytes."""
-    needed = largest_payload + 28
+def check_mtu(mtu: int, largest_payload: int, path: str, ip: str) -> None:
+    """Raise `TransportError` if an unfragmented datagram of `largest_payload` bytes exceeds `mtu` bytes.
+
+    ip: the switch's address.
+    """
+    needed = largest_payload + ip_and_udp_bytes(ip)
     if needed > mtu:
         raise TransportError(
-            f"the job's largest packets have {needed} bytes with IPv4 headers, more than the MTU of {path}, which is "
-            f"{mtu}; switches drop fragments: raise the MTU to {needed} or more{mtu_advice(needed, mtu)}"
+            f"the job's largest packets have {needed} bytes with {protocol_of(ip)} headers, more than the MTU of "
+            f"{path}, which is {mtu}; switches drop fragments: raise the MTU to {needed} or more"
+            f"{mtu_advice(needed, mtu, ip=ip)}"
         )

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterable
 
 from p4reduce.protocol.constants import ECN_CE, ECN_MASK
 
-ANCILLARY_BYTES = socket.CMSG_SPACE(4)  # for the TOS, with the socket option IP_RECVTOS
+ANCILLARY_BYTES = socket.CMSG_SPACE(4)  # for TOS or traffic class, with the option IP_RECVTOS or IPV6_RECVTCLASS
+_TRAFFIC_CLASSES = (socket.IPPROTO_IP, socket.IP_TOS), (socket.IPPROTO_IPV6, socket.IPV6_TCLASS)
 
 
 class MarkedPayload(bytes):
@@ -16,13 +18,13 @@ class MarkedPayload(bytes):
 
 
 def with_mark(payload: bytes, tos: int) -> bytes:
-    """Return the payload of an IP packet, as a `MarkedPayload` if its TOS says that the packet is marked."""
+    """Return the payload of an IP packet, as a `MarkedPayload` if its TOS or traffic class says that it is marked."""
     return MarkedPayload(payload) if tos & ECN_MASK == ECN_CE else payload
 
 
 def ecn_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
     """Return the ECN bits from the ancillary data of `recvmsg`; 0 if they are not there."""
     for level, kind, data in ancillary:
-        if level == socket.IPPROTO_IP and kind == socket.IP_TOS:
-            return data[0] & ECN_MASK
+        if (level, kind) in _TRAFFIC_CLASSES:  # the kernel gives a TOS one byte, and a traffic class four
+            return int.from_bytes(data, sys.byteorder) & ECN_MASK
     return 0

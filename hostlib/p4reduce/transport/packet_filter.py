@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import ctypes
-import ipaddress
 import socket
 import struct
 
-from p4reduce.transport.frames import ETHERTYPE_IPV4
+from p4reduce.transport.addresses import is_ipv6, packed
+from p4reduce.transport.frames import ANY_FRAGMENT, ETHERTYPE_IPV4, ETHERTYPE_IPV6
 
 SO_ATTACH_FILTER = 26
 _PACKET_HOST = 0
@@ -17,46 +17,61 @@ _PACKET_HOST = 0
 _PACKET_TYPE, _INTERFACE = 0xFFFFF004, 0xFFFFF008
 
 _LOAD_HALF, _LOAD_BYTE, _LOAD_WORD = 0x28, 0x30, 0x20
-_JUMP_EQUAL, _JUMP_ANY_BIT = 0x15, 0x45
+_AND = 0x54
+_JUMP_EQUAL = 0x15
 _RETURN = 0x06
+_ALL_BITS = 0xFFFFFFFF
 
-DROP_ALL = [(_RETURN, 0, 0, 0)]
+Instruction = tuple[int, int, int, int]
+"""An instruction: code, jump if true, jump if false, operand."""
+
+DROP_ALL: list[Instruction] = [(_RETURN, 0, 0, 0)]
 
 
-def only_datagrams(
-    interface: str, source_ip: str, destination_ip: str, destination_port: int
-) -> list[tuple[int, int, int, int]]:
-    """Return a program that passes only frames with a UDP/IPv4 datagram from and to these addresses.
+def only_datagrams(interface: str, source_ip: str, destination_ip: str, destination_port: int) -> list[Instruction]:
+    """Return a program that passes only frames with a UDP datagram from and to these addresses, of one family.
 
-    The datagram must have no IPv4 options and must not be fragmented. Its frame must be the interface's own. A packet
-    socket also gets frames with the tag of a VLAN, and the kernel has removed the tag. If there is an interface for
-    this VLAN, the frame is that interface's; otherwise it is another host's (PACKET_OTHERHOST).
+    The datagram must have no IPv4 options or IPv6 extension headers, and must not be fragmented. Its frame must be the
+    interface's own. A packet socket also gets frames with the tag of a VLAN, and the kernel has removed the tag. If
+    there is an interface for this VLAN, the frame is that interface's; otherwise it is another host's
+    (PACKET_OTHERHOST).
     """
-    checks = [  # (load, offset in the frame, wanted value)
-        (_LOAD_WORD, _PACKET_TYPE, _PACKET_HOST),
-        (_LOAD_WORD, _INTERFACE, socket.if_nametoindex(interface)),
-        (_LOAD_HALF, 12, ETHERTYPE_IPV4),
-        (_LOAD_BYTE, 14, 0x45),
-        (_LOAD_BYTE, 23, socket.IPPROTO_UDP),
-        (_LOAD_WORD, 26, int(ipaddress.IPv4Address(source_ip))),
-        (_LOAD_WORD, 30, int(ipaddress.IPv4Address(destination_ip))),
-        (_LOAD_HALF, 36, destination_port),
+    checks = [  # (load, offset in the frame, mask, wanted value)
+        (_LOAD_WORD, _PACKET_TYPE, _ALL_BITS, _PACKET_HOST),
+        (_LOAD_WORD, _INTERFACE, _ALL_BITS, socket.if_nametoindex(interface)),
     ]
-    program = []
-    # Each jump leads to the drop at the end: over the remaining checks of two instructions each, the fragment check and
-    # the accept.
-    for index, (load, offset, value) in enumerate(checks):
-        program.append((load, 0, 0, offset))
-        program.append((_JUMP_EQUAL, 0, 2 * (len(checks) - index - 1) + 3, value))
-    program.append((_LOAD_HALF, 0, 0, 20))
-    program.append((_JUMP_ANY_BIT, 1, 0, 0x3FFF))  # more fragments, or a fragment's offset
-    program.append((_RETURN, 0, 0, 0xFFFFFFFF))
-    program.append((_RETURN, 0, 0, 0))
+    if is_ipv6(source_ip):
+        checks += [
+            (_LOAD_HALF, 12, _ALL_BITS, ETHERTYPE_IPV6),
+            (_LOAD_BYTE, 14, 0xF0, 0x60),
+            (_LOAD_BYTE, 20, _ALL_BITS, socket.IPPROTO_UDP),
+            *_words(22, packed(source_ip) + packed(destination_ip)),
+            (_LOAD_HALF, 56, _ALL_BITS, destination_port),
+        ]
+    else:
+        checks += [
+            (_LOAD_HALF, 12, _ALL_BITS, ETHERTYPE_IPV4),
+            (_LOAD_BYTE, 14, _ALL_BITS, 0x45),
+            (_LOAD_HALF, 20, ANY_FRAGMENT, 0),
+            (_LOAD_BYTE, 23, _ALL_BITS, socket.IPPROTO_UDP),
+            *_words(26, packed(source_ip) + packed(destination_ip)),
+            (_LOAD_HALF, 36, _ALL_BITS, destination_port),
+        ]
+    program = [(_RETURN, 0, 0, _ALL_BITS), *DROP_ALL]
+    for load, offset, mask, value in reversed(checks):
+        masked = [] if mask == _ALL_BITS else [(_AND, 0, 0, mask)]
+        program = [(load, 0, 0, offset), *masked, (_JUMP_EQUAL, 0, len(program) - 1, value), *program]
     return program
 
 
-def attach(sock: socket.socket, program: list[tuple[int, int, int, int]]) -> None:
-    """Attach a program to `sock`: instructions of (code, jump if true, jump if false, operand)."""
+def _words(offset: int, wanted: bytes) -> list[tuple[int, int, int, int]]:
+    """Return the checks of the frame's bytes from `offset` on."""
+    words = struct.unpack(f"!{len(wanted) // 4}I", wanted)
+    return [(_LOAD_WORD, offset + 4 * index, _ALL_BITS, word) for index, word in enumerate(words)]
+
+
+def attach(sock: socket.socket, program: list[Instruction]) -> None:
+    """Attach a program to `sock`."""
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(buffer)))

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from p4reduce.transport.addresses import family_of, packed, unpacked
 from p4reduce.transport.base import Switch, TransportError
 
 # From <linux/netlink.h> and <linux/rtnetlink.h>.
@@ -26,7 +27,8 @@ _REQUEST, _DUMP = 0x1, 0x300
 _ERROR, _DONE = 2, 3
 _GET_ROUTE, _GET_ADDRESSES = 26, 22
 _DESTINATION, _OUTPUT, _PREFERRED_SOURCE = 1, 4, 7  # attributes of routes
-_LOCAL = 2  # attribute of addresses
+_ADDRESS_OF, _LOCAL = 1, 2  # attributes of addresses; IPv6 has _LOCAL only if there is a peer
+_LINK_SCOPE = 253
 _ROOM = 1 << 16
 _TIMEOUT_S = 5.0
 _MEGABIT = 10**6
@@ -41,31 +43,35 @@ class Route:
 
 
 def route_to(ip: str, interface: str | None = None) -> Route:
-    """Return the route to an IPv4 address. `interface`: go through this one, even if no route leads there.
+    """Return the route to an address. `interface`: go through this one, over IPv4 even if no route leads there.
 
     Raises OSError if there is no route, or no such interface.
     """
-    attributes = _attribute(_DESTINATION, socket.inet_aton(ip))
+    attributes = _attribute(_DESTINATION, packed(ip))
     if interface is not None:
         attributes += _attribute(_OUTPUT, struct.pack("=I", socket.if_nametoindex(interface)))
-    request = _ROUTE.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, 0) + attributes
+    request = _ROUTE.pack(family_of(ip), 8 * len(packed(ip)), 0, 0, 0, 0, 0, 0, 0) + attributes
     for body in _asked(_GET_ROUTE, 0, request):
         found = dict(_attributes(body[_ROUTE.size :]))
         if _OUTPUT in found and _PREFERRED_SOURCE in found:
             (index,) = struct.unpack("=I", found[_OUTPUT])
-            return Route(socket.if_indextoname(index), socket.inet_ntoa(found[_PREFERRED_SOURCE]))
+            return Route(socket.if_indextoname(index), unpacked(found[_PREFERRED_SOURCE]))
     raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
 
 
-def addresses_of(interface: str) -> list[str]:
-    """Return all IPv4 addresses of an interface, including those with labels of their own. Raises OSError."""
+def addresses_of(interface: str, family: int = socket.AF_INET) -> list[str]:
+    """Return all addresses of an interface, including those with labels of their own. Raises OSError.
+
+    Link-local addresses of IPv6 are left out: no worker has one.
+    """
     index = socket.if_nametoindex(interface)
     found = []
-    for body in _asked(_GET_ADDRESSES, _DUMP, _ADDRESS.pack(socket.AF_INET, 0, 0, 0, 0)):
-        *_, of = _ADDRESS.unpack_from(body)
-        address = dict(_attributes(body[_ADDRESS.size :])).get(_LOCAL)
-        if of == index and address is not None:
-            found.append(socket.inet_ntoa(address))
+    for body in _asked(_GET_ADDRESSES, _DUMP, _ADDRESS.pack(family, 0, 0, 0, 0)):
+        _, _, _, scope, of = _ADDRESS.unpack_from(body)
+        attributes = dict(_attributes(body[_ADDRESS.size :]))
+        address = attributes.get(_LOCAL, attributes.get(_ADDRESS_OF))
+        if of == index and address is not None and not (family == socket.AF_INET6 and scope == _LINK_SCOPE):
+            found.append(unpacked(address))
     return found
 
 

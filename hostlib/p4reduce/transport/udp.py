@@ -7,6 +7,7 @@ import socket
 from collections.abc import Sequence
 
 from p4reduce.protocol.constants import ECN_ECT_0
+from p4reduce.transport.addresses import family_of
 from p4reduce.transport.base import (
     SocketTransport,
     Switch,
@@ -19,10 +20,12 @@ from p4reduce.transport.base import (
 from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_of, with_mark
 from p4reduce.transport.routes import interface_toward
 
-# From <linux/in.h>; the socket module has them only from Python 3.14.
-IP_MTU_DISCOVER = 10
-IP_PMTUDISC_PROBE = 3
-IP_MTU = 14
+# From <linux/in.h>, <linux/in6.h> and <linux/udp.h>; the socket module has some of them only from Python 3.14.
+IP_MTU_DISCOVER, IPV6_MTU_DISCOVER = 10, 23
+IP_PMTUDISC_PROBE = 3  # in both families
+IP_MTU, IPV6_MTU = 14, 24
+SOL_UDP = 17
+UDP_NO_CHECK6_RX = 102
 
 
 class UdpTransport(SocketTransport):
@@ -31,19 +34,16 @@ class UdpTransport(SocketTransport):
     def __init__(self, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> None:
         """Open the socket. `interface`: the only one to send through; by default the routing table decides."""
         try:
-            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            self._socket = socket.socket(family_of(switch.ip), socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         except OSError as error:
             raise TransportError(f"no UDP socket to the switch at {switch}: {error.strerror}") from error
         try:
             enlarge_buffers(self._socket)
-            # Fragments are never sent, and ICMP about a smaller path MTU is ignored, because anybody can forge it.
-            self._socket.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
-            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_ECT_0)
+            _set_options(self._socket)
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
             self._socket.connect((switch.ip, switch.udp_port))
-            check_mtu(self._socket.getsockopt(socket.IPPROTO_IP, IP_MTU), largest_payload, _path(interface, switch))
+            check_mtu(path_mtu(self._socket), largest_payload, _path(interface, switch), switch.ip)
         except OSError as error:
             self._socket.close()
             via = f" through interface {interface!r}" if interface is not None else ""
@@ -52,7 +52,8 @@ class UdpTransport(SocketTransport):
         except TransportError:
             self._socket.close()
             raise
-        self._local_address: tuple[str, int] = self._socket.getsockname()
+        ip, port, *_ = self._socket.getsockname()
+        self._local_address: tuple[str, int] = ip, port
 
     @property
     def local_address(self) -> tuple[str, int]:
@@ -79,6 +80,32 @@ class UdpTransport(SocketTransport):
     def _take(self) -> bytes:
         payload, ancillary, _, _ = self._socket.recvmsg(self._largest_arrival, ANCILLARY_BYTES)
         return with_mark(payload, ecn_of(ancillary))
+
+
+def path_mtu(sock: socket.socket) -> int:
+    """Return the MTU of the route on which a connected socket sends."""
+    if sock.family == socket.AF_INET6:
+        return sock.getsockopt(socket.IPPROTO_IPV6, IPV6_MTU)
+    return sock.getsockopt(socket.IPPROTO_IP, IP_MTU)
+
+
+def _set_options(sock: socket.socket) -> None:
+    """Set the options of the socket's family.
+
+    Fragments are never sent, and ICMP about a smaller path MTU is ignored, because anybody can forge it. Switches send
+    datagrams over IPv6 without UDP checksums (RFC 6935). Those of this socket have one: the kernel would not take
+    super-packets without (GSO).
+    """
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IP_PMTUDISC_PROBE)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, ECN_ECT_0)
+        sock.setsockopt(SOL_UDP, UDP_NO_CHECK6_RX, 1)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_ECT_0)
 
 
 def _path(interface: str | None, switch: Switch) -> str:

@@ -16,6 +16,7 @@ from p4reduce.protocol import Membership
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.packet import Codec, Packet
 from p4reduce.transport import Switch
+from tests.support.loopbacks import LOOPBACKS, bound
 from tests.support.protocol.model_switch import ModelSwitch
 
 
@@ -54,19 +55,18 @@ class Receiver:
 class UdpSwitch(Receiver):
     """A switch that aggregates for the admitted jobs. It learns the address of a rank from any packet of the rank."""
 
-    def __init__(self) -> None:
+    def __init__(self, ip: str = LOOPBACKS[0]) -> None:
         self.deaf = False
         """Whether it drops every packet, as if the switch were gone."""
         self._jobs: dict[tuple[int, int], _Job] = {}
         self._changed = threading.Condition()
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket = bound(ip)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        self._socket.bind(("127.0.0.1", 0))
         super().__init__(self._socket)
 
     @property
     def endpoint(self) -> Switch:
-        return Switch(*self._socket.getsockname(), mac="02:00:00:00:00:01")
+        return Switch(*self._socket.getsockname()[:2], mac="02:00:00:00:00:01")
 
     def admit(self, membership: Membership) -> None:
         self._jobs[membership.job, membership.generation] = _Job(ModelSwitch(membership))
@@ -138,15 +138,20 @@ def members(world_size: int, *, job: int = 1, slots: int = 8, lanes: int = 4, bl
 
 
 @pytest.fixture
-def switches() -> Iterator[list[socket.socket]]:
+def loopback() -> str:
+    """Return the address of pretended switches. Test files may override it, for another family."""
+    return LOOPBACKS[0]
+
+
+@pytest.fixture
+def switches(loopback: str) -> Iterator[list[socket.socket]]:
     """Yield the UDP sockets of three pretended switches."""
     with contextlib.ExitStack() as stack:
-        made = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(3)]
+        made = [stack.enter_context(bound(loopback)) for _ in range(3)]
         for one in made:
-            one.bind(("127.0.0.1", 0))
             one.settimeout(5)
         yield made
 
 
 def endpoints(sockets: Sequence[socket.socket]) -> list[Switch]:
-    return [Switch(*one.getsockname()) for one in sockets]
+    return [Switch(*one.getsockname()[:2]) for one in sockets]
