@@ -12,13 +12,18 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment, IPv6ExtHdrHopByHop
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.packet import Raw
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, Op
 from p4reduce.protocol.packet import Codec, Packet, pack
 from p4reduce.transport import base
-from p4reduce_controller.p4runtime.builds import BUILDS, LEAST_MTU, Build, build_for
+from p4reduce_controller.p4runtime.builds import BUILDS, LEAST_MTU, Build, build_for, mtu_over_ipv4
 from p4reduce_controller.p4runtime.program import P4INFO, PipelineError, Program, load_schema
 from p4reduce_controller.switches import frames
+from p4reduce_controller.switches.aggregator import Layout
 from p4reduce_controller.switches.frames import (
     Endpoint,
     build,
@@ -33,12 +38,15 @@ CODEC = Codec(4, 2)
 WORDS = st.integers(0, 2**32 - 1)
 BYTES = st.integers(0, 255)
 SHORTS = st.integers(0, 2**16 - 1)
-ENDPOINTS = st.builds(
-    Endpoint,
-    st.binary(min_size=6, max_size=6).map(format_mac),
-    st.ip_addresses(v=4).map(str),
-    st.just(AGGREGATION_PORT),
-)
+FAMILIES = 4, 6
+
+
+def endpoints(version: int) -> st.SearchStrategy[Endpoint]:
+    macs = st.binary(min_size=6, max_size=6).map(format_mac)
+    return st.builds(Endpoint, macs, st.ip_addresses(v=version).map(str), st.just(AGGREGATION_PORT))
+
+
+PAIRS = st.sampled_from(FAMILIES).flatmap(lambda version: st.tuples(endpoints(version), endpoints(version)))
 
 
 @st.composite
@@ -54,10 +62,9 @@ PACKETS = packets()
 
 
 @settings(max_examples=30)
-@given(PACKETS, ENDPOINTS, ENDPOINTS, st.integers(0, 4095), st.binary(max_size=20))
-def test_what_is_built_is_parsed(
-    packet: Packet, source: Endpoint, destination: Endpoint, vlan: int, padding: bytes
-) -> None:
+@given(PACKETS, PAIRS, st.integers(0, 4095), st.binary(max_size=20))
+def test_what_is_built_is_parsed(packet: Packet, ends: tuple[Endpoint, Endpoint], vlan: int, padding: bytes) -> None:
+    source, destination = ends
     frame = build(packet, source, destination, vlan)
     assert len(frame) == len(build(packet, source, destination)) + (4 if vlan else 0)
     assert vlan_of(frame) == vlan
@@ -67,23 +74,51 @@ def test_what_is_built_is_parsed(
     assert pack(parsed[1]) == pack(packet)
 
 
+@settings(max_examples=60)
+@given(PACKETS, PAIRS, st.integers(0, 4095))
+def test_frames_are_as_scapys(packet: Packet, ends: tuple[Endpoint, Endpoint], vlan: int) -> None:
+    """In both directions: the controller's frames, and those of a host whose kernel writes checksums."""
+    source, destination = ends
+    addresses = {"src": source.ip, "dst": destination.ip}
+    ip = IPv6(**addresses) if ":" in source.ip else IP(**addresses, id=0)
+    tag = [Dot1Q(vlan=vlan)] if vlan else []
+    ports = {"sport": source.udp_port, "dport": destination.udp_port}
+    head = Ether(src=source.mac, dst=destination.mac)
+    for layer in tag:
+        head /= layer
+    assert build(packet, source, destination, vlan) == bytes(head / ip / UDP(**ports, chksum=0) / Raw(pack(packet)))
+    parsed = parse(bytes(head / ip / UDP(**ports) / Raw(pack(packet))), CODEC)
+    assert parsed is not None
+    assert (parsed[0], pack(parsed[1])) == (source, pack(packet))
+
+
+@pytest.mark.parametrize("kind", [IPv6ExtHdrFragment, IPv6ExtHdrHopByHop, IPv6ExtHdrDestOpt])
+def test_extension_headers_are_not_parsed(kind: type) -> None:
+    head = Ether() / IPv6(src="fd00::1", dst="fd00::fe")
+    tail = UDP(dport=AGGREGATION_PORT) / Raw(pack(Packet(Op.HELLO, keys=(0,) * 4)))
+    assert parse(bytes(head / tail), CODEC) is not None
+    assert parse(bytes(head / kind() / tail), CODEC) is None
+
+
 @settings(max_examples=30)
-@given(st.binary(max_size=120))
+@given(st.binary(max_size=140))
 def test_noise_is_not_parsed(noise: bytes) -> None:
     assert parse(noise, CODEC) is None
-    assert parse(noise[:12] + b"\x81\x00" + noise, CODEC) is None
+    for ether_type in (b"\x81\x00", b"\x08\x00", b"\x86\xdd", b"\x81\x00\x00\x05\x86\xdd"):
+        assert parse(noise[:12] + ether_type + noise, CODEC) is None
+        nonce_at_a_glance(noise[:12] + ether_type + noise)
     assert 0 <= vlan_of(noise) < 4096
 
 
 @settings(max_examples=30)
-@given(PACKETS, st.integers(0, 75))  # 76 is a whole one without values
-def test_a_truncated_frame_is_not_parsed(packet: Packet, length: int) -> None:
-    whole = Endpoint("02:00:00:00:00:01", "10.0.0.1", AGGREGATION_PORT)
-    assert parse(build(packet, whole, whole)[:length], CODEC) is None
+@given(PACKETS, PAIRS, st.data())
+def test_a_truncated_frame_is_not_parsed(packet: Packet, ends: tuple[Endpoint, Endpoint], data: st.DataObject) -> None:
+    frame = build(packet, *ends)
+    assert parse(frame[: data.draw(st.integers(0, len(frame) - 1))], CODEC) is None
 
 
 @settings(max_examples=30)
-@given(PACKETS, ENDPOINTS)
+@given(PACKETS, endpoints(4))
 def test_the_ipv4_header_is_right(packet: Packet, source: Endpoint) -> None:
     frame = build(packet, source, source)
     header = frame[14:34]
@@ -105,6 +140,13 @@ def test_a_wrong_mac_is_named(text: str) -> None:
 
 def test_the_mac_of_a_udp_peer() -> None:
     assert frames.synthetic_mac("127.0.0.1") == "02:00:7f:00:00:01"
+    assert frames.synthetic_mac("::1") == "02:00:00:00:00:01"
+    assert frames.synthetic_mac("fd00::1234:5678:9abc") == "02:00:56:78:9a:bc"
+
+
+def test_addresses_with_ports_are_unambiguous() -> None:
+    mac = "02:00:00:00:00:01"
+    assert [str(Endpoint(mac, ip, 5)) for ip in ("10.0.0.1", "fd00::fe")] == ["10.0.0.1:5", "[fd00::fe]:5"]
 
 
 def test_a_directory_without_a_program_is_named(tmp_path: Path) -> None:
@@ -168,7 +210,7 @@ def test_missing_registers_are_an_error(tmp_path: Path, missing: str) -> None:
 @pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.folder)
 def test_what_is_installed_is_as_described(build: Build) -> None:
     layout = Program(load_schema(mtu=build.mtu)).layout
-    assert (layout.lanes, layout.block_size, layout.mtu) == (build.lanes, build.block_size, build.mtu)
+    assert (layout.lanes, layout.block_size, layout.mtu("10.0.0.1")) == (build.lanes, build.block_size, build.mtu)
 
 
 def test_hosts_know_the_least_mtu_of_a_program() -> None:
@@ -178,3 +220,13 @@ def test_hosts_know_the_least_mtu_of_a_program() -> None:
 @pytest.mark.parametrize(("mtu", "folder"), [(1086, "."), (1500, "."), (8269, "."), (8270, "jumbo"), (9000, "jumbo")])
 def test_links_get_the_largest_packets_that_they_carry(mtu: int, folder: str) -> None:
     assert build_for(mtu).folder == folder
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.folder)
+def test_ipv6_headers_take_more_of_the_mtu(build: Build) -> None:
+    layout = Layout(build.lanes, build.block_size, 512)
+    both = ["10.0.0.254", "fd00::fe"]
+    assert list(map(layout.mtu, both)) == [build.mtu, build.mtu + 20]
+    for mtu in (build.mtu + 20, build.mtu + 1000):
+        assert [mtu_over_ipv4(mtu, ips) for ips in (both[:1], both[1:], both)] == [mtu, mtu - 20, mtu - 20]
+        assert build_for(mtu_over_ipv4(mtu, both)) == build

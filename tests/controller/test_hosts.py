@@ -10,7 +10,7 @@ from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.switches import hosts as limits
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.hosts import Hosts
-from tests.support.controller.jobs_harness import ADDRESS, JobsHarness
+from tests.support.controller.jobs_harness import ADDRESS, IPV6_ADDRESS, JobsHarness
 
 VICTIM = "02:00:00:00:00:07"
 OTHER = Endpoint("02:00:0a:00:00:fd", "10.0.0.253", 31314)
@@ -69,10 +69,13 @@ def test_what_is_no_hosts_is_refused(mac: str) -> None:
     assert a_switch().claim(at(mac), 1, job=1) == f"its MAC address is {mac}, which is not a host's address"
 
 
-@pytest.mark.parametrize("ip", ["0.0.0.0", "224.0.0.1", "239.255.255.255", "255.255.255.255"])
+@pytest.mark.parametrize(
+    "ip", ["0.0.0.0", "224.0.0.1", "239.255.255.255", "255.255.255.255", "::", "ff02::1", "fe80::7", "::ffff:10.0.0.7"]
+)
 def test_an_address_to_which_nothing_can_be_sent_is_refused(ip: str) -> None:
     hosts = a_switch()
-    assert hosts.claim(at(VICTIM, ip), 1, job=1) == f"its IP address is {ip}, which is not a host's address"
+    said = hosts.claim(at(VICTIM, ip), 1, job=1)
+    assert said.startswith(f"its IP address is {ip}, and it is ")
     assert hosts.claim(Endpoint(VICTIM, "10.0.0.7", 0), 1, job=1) == "its UDP port is 0, to which nothing can be sent"
     assert hosts.learned_for(1) == ()
     assert hosts.claim(at(VICTIM), 2, job=2) == ""
@@ -126,6 +129,21 @@ def test_a_rank_with_a_neighbours_address_is_refused_and_told_where_that_one_is(
     again = harness.join(0, 1, name="another")
     hear(harness, again, "02:00:00:00:00:66", 3)
     assert harness.installs[-1].placements[0].hosts == (("02:00:00:00:00:66", 3),)
+
+
+@pytest.mark.parametrize(
+    ("switch", "ip"), [(ADDRESS, "fd00::7"), (IPV6_ADDRESS, "10.0.0.7"), (IPV6_ADDRESS, "::ffff:10.0.0.7")]
+)
+def test_a_rank_of_another_family_than_the_switch_is_refused(switch: Endpoint, ip: str) -> None:
+    harness = JobsHarness(address=switch)
+    other = harness.join(0, 1, name="other")
+    assert harness.hear(other, sender=at(VICTIM, ip))
+    said = harness.last(other).message
+    assert f"rank 0 is refused at the switch {switch}: its IP address is {ip}" in said
+    if "ffff" not in ip:
+        assert said.endswith(f"and the switch's is {switch.ip}; they must be of one family, IPv4 or IPv6")
+    assert harness.hear(harness.join(0, 1, name="own"))
+    assert len(harness.installs) == 1
 
 
 def test_hosts_that_were_told_are_kept_from_ranks() -> None:

@@ -17,7 +17,16 @@ from p4reduce_controller.jobs.gathering import SHORT_HELLOS
 from p4reduce_controller.jobs.job import State
 from p4reduce_controller.jobs.jobs import NOTIFY_AFTER, Jobs
 from p4reduce_controller.jobs.lifecycle import ABORTS_KEPT, JobOptions
-from tests.support.controller.jobs_harness import GRACE, AnyOrder, JobsHarness, rejoin, restarted
+from p4reduce_controller.switches.frames import Endpoint
+from tests.support.controller.jobs_harness import (
+    ADDRESS,
+    GRACE,
+    IPV6_ADDRESS,
+    AnyOrder,
+    JobsHarness,
+    rejoin,
+    restarted,
+)
 
 WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
 
@@ -381,8 +390,9 @@ def test_a_queued_job_keeps_the_slots_that_one_of_its_ranks_named(monkeypatch: p
 # --- short and full HELLOs -------------------------------------------------------------------------------------------
 
 
-def test_a_rank_of_which_only_short_ones_come_is_refused() -> None:
-    harness = JobsHarness()
+@pytest.mark.parametrize(("address", "protocol", "mtu"), [(ADDRESS, "IPv4", 1086), (IPV6_ADDRESS, "IPv6", 1106)])
+def test_a_rank_of_which_only_short_ones_come_is_refused(address: Endpoint, protocol: str, mtu: int) -> None:
+    harness = JobsHarness(address=address)
     sessions = [harness.join(rank) for rank in range(2)]
     harness.hear(sessions[0], full=True)
     for _ in range(SHORT_HELLOS - 1):
@@ -391,8 +401,9 @@ def test_a_rank_of_which_only_short_ones_come_is_refused() -> None:
     for session in sessions:
         abort = harness.told[session][-1].abort
         assert (abort.rank, abort.reason) == (1, pb.JOIN_REFUSED)
-        assert ": its short packets arrive there, but not the job's longest, 1086 bytes" in abort.message
-        assert abort.message.endswith("every link on the way needs an MTU of 1086 or more")  # no program has less
+        longest = f": its short packets arrive there, but not the job's longest, {mtu} bytes with {protocol} headers"
+        assert f"at the switch {address}{longest}" in abort.message
+        assert abort.message.endswith(f"every link on the way needs an MTU of {mtu} or more")  # no program has less
 
 
 def test_one_that_is_full_is_enough() -> None:

@@ -299,6 +299,26 @@ def test_an_address_in_a_file_is_normal(stored: StoredJobs) -> None:
     assert stored.load()[0].members[1].heard[LEAF2].sender == Endpoint("02:00:00:00:00:01", "10.0.0.1", 5001)
 
 
+def test_ipv6_addresses_are_kept(stored: StoredJobs) -> None:
+    """They are normal too, so that they compare equal to those of HELLOs and settings."""
+    stored.job("job", LEAF1, LEAF2)
+    stored.save()
+    text = stored.path.read_text()
+    for site in range(3):
+        text = text.replace(f'"10.0.255.{site}"', f'"FD00:0:0:0::{site}"')
+    for rank in range(2):
+        text = text.replace(f'"10.0.0.{rank}"', f'"fd01:0:0:0::{rank}"')
+    stored.path.write_text(text)
+    for _ in range(2):
+        kept = stored.file.load(stored.setup(), 1000.0)
+        (job,), _ = kept
+        assert [address.ip for address in job.site.addresses] == ["fd00::", "fd00::1", "fd00::2"]
+        assert job.members[1].heard[LEAF2].sender == Endpoint("02:00:00:00:00:01", "fd01::1", 5001)
+        jobs = Jobs(Switches(job.site.layout, job.site.addresses, stored.trees), JobOptions(returns=True))
+        jobs.restore(*kept)
+        stored.file.save(jobs, {}, stored.harness.now)
+
+
 def test_vlans_are_kept(stored: StoredJobs) -> None:
     stored.job("job", LEAF1, LEAF2)
     (job,) = stored.harness.jobs

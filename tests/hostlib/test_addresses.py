@@ -14,7 +14,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
 from p4reduce.transport import frames
-from p4reduce.transport.addresses import is_ipv6, join_host_port, packed, unpacked, why_not_a_host
+from p4reduce.transport.addresses import is_ipv6, join_host_port, packed, split_host_port, unpacked, why_not_a_host
 
 PORTS = st.integers(1, 2**16 - 1)
 MACS = st.binary(min_size=6, max_size=6)
@@ -27,14 +27,24 @@ def test_texts_are_canonical(address: ipaddress.IPv4Address | ipaddress.IPv6Addr
     assert unpacked(packed(address.exploded)) == text
     written = join_host_port(text, port)
     assert written == (f"[{text}]:{port}" if address.version == 6 else f"{text}:{port}")
-    host, _, number = written.rpartition(":")
-    assert (host.strip("[]"), int(number)) == (text, port)
+    assert split_host_port(written) == (text, port)
+    assert split_host_port(text) == split_host_port(join_host_port(text, 0).removesuffix(":0")) == (text, None)
+    assert split_host_port(join_host_port(address.exploded, port)) == (text, port)
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0", "10.0.0.1:1", "[::1]", "fd00::1::2", "fd00::1/64", "localhost"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 address"):
         why_not_a_host(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ":1", "10.0.0.1:", "10.0.0.1:x", "10.0.0.1:123456", "[10.0.0.1]:1", "[::1]:", "[::1", "::1]:1", "[::1]1"],
+)
+def test_other_texts_are_no_address_and_port(text: str) -> None:
+    with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 address"):
+        split_host_port(text)
 
 
 @pytest.mark.parametrize("ip", ["10.0.0.1", "127.0.0.1", "169.254.1.2", "fd00::1", "::1", "2001:db8::ffff:1.2.3.4"])

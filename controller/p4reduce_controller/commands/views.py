@@ -12,6 +12,7 @@ from rich.text import Text
 from p4reduce.commands.tables import show as show_table
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.diagnostics import counted
+from p4reduce.transport.addresses import join_host_port
 from p4reduce_controller.switches.aggregator import DOWN
 
 
@@ -181,7 +182,7 @@ def switches(status: pb.StatusReply) -> RenderableType:
             Text(one.name),
             Text(_parents(one)),
             Text(one.address),
-            f"{one.ip}:{one.udp_port}",
+            join_host_port(one.ip, one.udp_port),
             Text(_state(one)),
             Text(_ports(one)),
             f"{one.slots_used} of {one.slots}",
@@ -309,7 +310,7 @@ def _has_leader(member: pb.Member) -> bool:
 
 def _address(place: pb.Attachment) -> str:
     vlan = f" in VLAN {place.vlan}" if place.vlan else ""
-    return f"{place.ip}:{place.udp_port}{vlan} on port {place.port}"
+    return f"{join_host_port(place.ip, place.udp_port)}{vlan} on port {place.port}"
 
 
 def _addresses(status: pb.StatusReply, member: pb.Member) -> list[str]:
@@ -326,7 +327,8 @@ def _state(one: pb.Switch) -> str:
 
 
 def _aggregator(one: pb.Switch) -> str:
-    return f"{one.ip}:{one.udp_port} ({one.mac}), {one.lanes} lanes of {one.block_size} values"
+    address = join_host_port(one.ip, one.udp_port)
+    return f"{address} ({one.mac}), {one.lanes} lanes of {one.block_size} values"
 
 
 def _ports(one: pb.Switch) -> str:

@@ -134,7 +134,7 @@ def _run_checks(
         if files is not None:
             yield from certificates.check_server(switch.name, switch.address, files)
     for switch in status.switches:
-        needed = Layout(switch.lanes, switch.block_size, switch.slots).mtu
+        needed = Layout(switch.lanes, switch.block_size, switch.slots).mtu(switch.ip)
         yield from host.way(switch.ip, switch.udp_port, needed, switch.name, untagged_only=switch.untagged_only)
     if join and status.switches:
         yield from job.joined(access.controller, access.token, access.tls, at)
@@ -167,11 +167,13 @@ def _status(access: Access) -> tuple[pb.StatusReply, float]:
 
 def _cookie(pipeline: Path | None, mtu: int, status: pb.StatusReply) -> int | None:
     """Return the cookie of the program that the controller gives to its switches; None if it is unknown here."""
+    from p4reduce_controller.p4runtime.builds import mtu_over_ipv4
     from p4reduce_controller.p4runtime.program import PipelineError, load_schema
 
-    if not mtu and status.switches:
-        one = status.switches[0]
-        mtu = Layout(one.lanes, one.block_size, one.slots).mtu
+    if status.switches:
+        one, ips = status.switches[0], [switch.ip for switch in status.switches]
+        mtu = mtu or max(map(Layout(one.lanes, one.block_size, one.slots).mtu, ips))
+        mtu = mtu_over_ipv4(mtu, ips)
     try:
         return load_schema(pipeline, mtu).p4cookie if mtu or pipeline else None
     except (PipelineError, StopIteration, OSError):

@@ -166,7 +166,7 @@ def written(config: SwitchConfig) -> dict[str, Any]:
     one: dict[str, Any] = {
         "name": config.name,
         "switch": config.target,
-        "address": [f"{config.address.ip}:{config.address.udp_port}", *config.more_addresses],
+        "address": [str(config.address), *config.more_addresses],
         "mac": [config.address.mac],
         "device_id": config.device_id,
         "ports": list(config.ports),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from p4reduce_controller.base.tasks import Interrupted, Tasks, isolate_cancellation
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.switches.aggregator import Heard, SwitchError
-from p4reduce_controller.switches.hosts import problem_of
+from p4reduce_controller.switches.hosts import family_conflict, problem_of
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Uplinks:
         if switch == probe.child:
             if probe.port in hello.ports and not hello.vlan:  # a leaf admits its parent only without a tag
                 self._answered(probe)
-        elif problem := problem_of(hello.sender):
+        elif problem := problem_of(hello.sender) or family_conflict(hello.sender, inventory.switches[switch].address):
             log.warning("refused a HELLO of the switch %s: %s", inventory.name(probe.child), problem)
         else:
             self._heard(probe, hello)

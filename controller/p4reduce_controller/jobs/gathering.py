@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import list_ranks
 from p4reduce.protocol.constants import NOBODY
+from p4reduce.transport.addresses import protocol_of
 from p4reduce.transport.base import mtu_advice
 from p4reduce_controller.jobs.effects import Answer
 from p4reduce_controller.jobs.job import Job, Member, State
@@ -119,10 +120,12 @@ class Gathering:
         member.short[site_index] += 1
         if member.short[site_index] < SHORT_HELLOS:
             return False
-        needed, where = job.site.layout.mtu, job.site.addresses[site_index % job.site.nodes]
+        where = job.site.addresses[site_index % job.site.nodes]
+        needed = job.site.layout.mtu(where.ip)
         text = (
             f"is refused at the switch {where}: its short packets arrive there, but not the job's longest, {needed} "
-            f"bytes with IPv4 headers; every link on the way needs an MTU of {needed} or more{mtu_advice(needed)}"
+            f"bytes with {protocol_of(where.ip)} headers; every link on the way needs an MTU of {needed} or more"
+            f"{mtu_advice(needed, ip=where.ip)}"
         )
         self._lifecycle.abort(job, job.blame([member.rank], pb.JOIN_REFUSED, text))
         return True

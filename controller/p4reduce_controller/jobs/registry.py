@@ -19,7 +19,7 @@ from p4reduce_controller.jobs.placement import check_kept, check_room, find_slot
 from p4reduce_controller.jobs.tenancy import Held
 from p4reduce_controller.switches.aggregator import Heard, Placement
 from p4reduce_controller.switches.frames import Endpoint
-from p4reduce_controller.switches.hosts import Hosts
+from p4reduce_controller.switches.hosts import Hosts, family_conflict
 from p4reduce_controller.switches.pools import PoolFull, SlotPool, SlotRange
 from p4reduce_controller.switches.site import GONE, Site
 from p4reduce_controller.tenants.access import Caller
@@ -310,8 +310,11 @@ class Registry:
 
     def claim(self, job: Job, at: int, heard: Heard) -> str:
         """Record that a rank of the job was heard at that site index. Return why that cannot be, or ""."""
+        switch = job.site.number(at)
+        if conflict := family_conflict(heard.sender, self._addresses[switch]):
+            return conflict
         number, _ = job.numbers[self.site_with_threads(job).trees.tree(at)]
-        return self.hosts[job.site.number(at)].claim(heard.sender, heard.port, number, heard.lag)
+        return self.hosts[switch].claim(heard.sender, heard.port, number, heard.lag)
 
     def give_up_name(self, job: Job) -> None:
         """Remove the job's name, so that another job of its tenant can have it."""

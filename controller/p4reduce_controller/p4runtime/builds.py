@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from p4reduce.transport.frames import IPV4_AND_UDP_BYTES, ip_and_udp_bytes
 
 DEFAULT_MTU, MOST_MTU = 1500, 65535
 
@@ -12,7 +15,7 @@ DEFAULT_MTU, MOST_MTU = 1500, 65535
 class Build:
     """A compiled program: its folder below `compiled`, and the shape of its packets.
 
-    `mtu`: the smallest MTU of links that carry its longest packet with the IPv4 header.
+    `mtu`: the smallest MTU of links that carry its longest packet over IPv4.
     """
 
     folder: str
@@ -27,5 +30,10 @@ LARGEST_BUILD, LEAST_MTU = BUILDS[0].mtu, BUILDS[-1].mtu
 
 
 def build_for(mtu: int) -> Build:
-    """Return the build with the longest packets that links of this MTU carry. `mtu`: `LEAST_MTU` or more."""
+    """Return the build with the longest packets that links of this MTU carry over IPv4. `mtu`: `LEAST_MTU` or more."""
     return next(build for build in BUILDS if build.mtu <= mtu)
+
+
+def mtu_over_ipv4(mtu: int, ips: Iterable[str]) -> int:
+    """Return the MTU that carries over IPv4 the packets that `mtu` carries to all of these addresses."""
+    return mtu - max(map(ip_and_udp_bytes, ips)) + IPV4_AND_UDP_BYTES

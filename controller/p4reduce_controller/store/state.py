@@ -15,7 +15,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -410,7 +410,7 @@ def _heard_to_json(heard: Heard) -> dict[str, Any]:
 def _heard_from_json(part: _Part) -> Heard:
     sender = Endpoint(
         part.text("mac", lambda text: format_mac(parse_mac(text))),
-        part.text("ip", IPv4Address),
+        part.text("ip", ip_address),
         part.number("udp_port", 1, 2**16 - 1),
     )
     lag = part.get("lag", list, [])  # missing if there is none

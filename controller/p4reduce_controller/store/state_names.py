@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from typing import Any, TypeVar
 
 from p4reduce_controller.switches.aggregator import Aggregator
@@ -172,9 +172,9 @@ def _number_of(name: str, address: Endpoint, description: str, setup: Setup) -> 
 
 
 def _address(part: Any) -> Endpoint:
-    mac, ip, port = format_mac(parse_mac(part["mac"])), str(IPv4Address(part["ip"])), part["udp_port"]
+    mac, ip, port = format_mac(parse_mac(part["mac"])), str(ip_address(part["ip"])), part["udp_port"]
     if type(port) is not int or not 0 < port < 65536 or not isinstance(part["ip"], str):
-        raise StateError(f"site: {ip}:{port} is not the address of a switch")
+        raise StateError(f"site: {ip} port {port!r} is not the address of a switch")
     return Endpoint(mac, ip, port)
 
 

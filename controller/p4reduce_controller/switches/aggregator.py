@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from p4reduce.protocol.packet import Codec
-from p4reduce.transport.frames import IPV4_AND_UDP_BYTES
+from p4reduce.transport.frames import ip_and_udp_bytes
 from p4reduce_controller.switches.availability import Unavailable
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.pools import SlotRange
@@ -55,10 +55,9 @@ class Layout:
     block_size: int
     slots: int
 
-    @property
-    def mtu(self) -> int:
-        """The smallest MTU that carries the program's longest packet with its IPv4 header, in bytes."""
-        return Codec(self.lanes, self.block_size).largest + IPV4_AND_UDP_BYTES
+    def mtu(self, ip: str) -> int:
+        """Return the smallest MTU that carries the program's longest packet to this address, in bytes."""
+        return Codec(self.lanes, self.block_size).largest + ip_and_udp_bytes(ip)
 
 
 @dataclass(frozen=True)

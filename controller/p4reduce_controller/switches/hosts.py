@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
 
+from p4reduce.transport.addresses import is_ipv6, why_not_a_host
 from p4reduce_controller.switches.frames import Endpoint, parse_mac
 
 # The switch has room for 4096 addresses. Frames to addresses beyond this limit are flooded, and work all the same.
@@ -29,14 +29,21 @@ class _Home:
 
 def problem_of(sender: Endpoint) -> str:
     """Return why nothing can be sent to the address that a HELLO came from, or ""."""
-    octets, ip = parse_mac(sender.mac), IPv4Address(sender.ip)
+    octets = parse_mac(sender.mac)
     if octets[0] & 1 or not any(octets):
         return f"its MAC address is {sender.mac}, which is not a host's address"
-    if ip.is_unspecified or ip.is_multicast or ip == IPv4Address("255.255.255.255"):
-        return f"its IP address is {ip}, which is not a host's address"
+    if why := why_not_a_host(sender.ip):
+        return f"its IP address is {sender.ip}, and {why}"
     if sender.udp_port == 0:
         return "its UDP port is 0, to which nothing can be sent"
     return ""
+
+
+def family_conflict(sender: Endpoint, switch: Endpoint) -> str:
+    """Return why the sender's packets cannot be answered from the switch's address, or ""."""
+    if is_ipv6(sender.ip) == is_ipv6(switch.ip):
+        return ""
+    return f"its IP address is {sender.ip} and the switch's is {switch.ip}; they must be of one family, IPv4 or IPv6"
 
 
 class Hosts:

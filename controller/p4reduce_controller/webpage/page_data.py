@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.transport.addresses import join_host_port
 from p4reduce_controller.observability.watch import Point, View, live, titled
 from p4reduce_controller.switches.aggregator import DOWN
 from p4reduce_controller.switches.availability import Unavailable
@@ -74,7 +75,7 @@ def _switch(switch: pb.Switch, view: View) -> dict[str, Any]:
         **_fields(switch, "address", "parent", "connected", "state", "problem", "slots", "slots_used"),
         "name": switch.name or switch.address,
         "parents": list(switch.parents),
-        "aggregator": f"{switch.ip}:{switch.udp_port}",
+        "aggregator": join_host_port(switch.ip, switch.udp_port),
         **{f"{name}_s": getattr(rates, name, None) for name in ("packets", "rounds", "sent_up")},
         "ports": {str(port): rate for (at, port), rate in sorted(view.port_rates.items()) if at == switch.number},
         "ports_down": [port.number for port in switch.ports if port.state in DOWN],

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from ipaddress import IPv4Address, ip_address
+
+_IPV6_IN_BRACKETS = re.compile(r"\[([^]]*:[^]]*)\](?::([0-9]{1,5}))?")
+_NO_IPV6 = re.compile(r"([^:]*)(?::([0-9]{1,5}))?")
 
 
 def is_ipv6(ip: str) -> bool:
@@ -25,6 +29,16 @@ def protocol_of(ip: str) -> str:
 def join_host_port(ip: str, port: int) -> str:
     """Return address and port as one text: "10.0.0.254:31314" or "[fd00::fe]:31314"."""
     return f"[{ip}]:{port}" if is_ipv6(ip) else f"{ip}:{port}"
+
+
+def split_host_port(text: str) -> tuple[str, int | None]:
+    """Return the canonical address and the port of a text as `join_host_port` returns. Raises ValueError.
+
+    The port is None if there is only an address. An IPv6 address without a port needs no brackets.
+    """
+    found = _IPV6_IN_BRACKETS.fullmatch(text) or _NO_IPV6.fullmatch(text)
+    ip, port = found.groups() if found else (text, None)
+    return str(ip_address(ip)), None if port is None else int(port)
 
 
 def packed(ip: str) -> bytes:

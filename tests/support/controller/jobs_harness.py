@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.transport.addresses import is_ipv6
 from p4reduce_controller.jobs.effects import Answer, Change, Install, Keep, Look, Note, Remove, TakeOver, Tell
 from p4reduce_controller.jobs.job import Job, State, Takeover
 from p4reduce_controller.jobs.jobs import Jobs
@@ -29,14 +30,15 @@ from p4reduce_controller.tenants.quotas import Policy
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 REJOIN_TIME = 10.0
+IPV6_ADDRESS = Endpoint("02:00:00:00:00:fe", "fd00::fe", 31314)
 GRACE = 2.0  # the time for a job's other ranks to leave, too
 
 
 class JobsHarness:
     """Jobs, and the messages that each session was sent. A session is a tuple (job name, rank, attempt)."""
 
-    def __init__(self, slots: int = 16, switches: int = 1) -> None:
-        self.switches = Switches(Layout(4, 64, slots), [ADDRESS] * switches, default_slots=4)
+    def __init__(self, slots: int = 16, switches: int = 1, address: Endpoint = ADDRESS) -> None:
+        self.switches = Switches(Layout(4, 64, slots), [address] * switches, default_slots=4)
         self.jobs = Jobs(self.switches, JobOptions(rejoin_time=REJOIN_TIME, leave_grace=GRACE))
         self.now = 100.0
         self.told: dict[object, list[pb.ServerMessage]] = defaultdict(list)
@@ -106,7 +108,9 @@ class JobsHarness:
         own = next((at.jobs for at in one.aggregators if at.tree == tree), [])
         numbers = [divmod(packed, 1 << 16) for packed in own or [one.job << 16 | one.generation, *one.more_jobs]]
         rank, (job, generation) = one.worker, numbers[thread]
-        sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + 100 * thread + rank)
+        switch_ip = self.switches.addresses[switch].ip
+        ip = f"fd00::{rank + 1:x}" if is_ipv6(switch_ip) else f"10.0.0.{rank}"
+        sender = Endpoint(f"02:00:00:00:00:{rank:02x}", ip, 5000 + 100 * thread + rank)
         hello = Heard(port, sender, job, generation, rank, one.hello_nonce)
         news = self.jobs.on_hello(switch, replace(hello, **changes))
         self.carry_out()
