@@ -37,9 +37,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
 #define MEASURE(i) if (hdr.values[i].isValid()) { length = length + LANE_LENGTH; } \
             else if (hdr.aggregation.active[i:i] == 1) { meta.growth = meta.growth + LANE_LENGTH; }
         FOR_EACH_LANE(MEASURE)
+        bit<16> ip_length = hdr.ipv6.isValid() ? hdr.ipv6.payload_length : hdr.ipv4.total_length - 20;
 
         if (meta.truncated == 1 || meta.bad_checksum == 1 || hdr.aggregation.version != PROTOCOL_VERSION
-            || hdr.udp.length != length || hdr.ipv4.total_length != length + 20
+            || hdr.udp.length != length || ip_length != length
             || hdr.aggregation.active & ~(bit<8>)ALL_LANES != 0
             || hdr.aggregation.present & ~hdr.aggregation.active != 0
             || meta.growth > MAX_GROWTH || (meta.from_cpu == 1 && meta.growth != 0)
@@ -91,6 +92,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
         replies.apply(hdr, meta);
         if (meta.marked == 1) {
             hdr.ipv4.tos[1:0] = ECN_CE;
+            hdr.ipv6.traffic_class[1:0] = ECN_CE;
         }
         measure.apply(hdr, length);
         lengths.apply(hdr, length);

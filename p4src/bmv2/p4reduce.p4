@@ -9,6 +9,7 @@
 #include "checksums.p4"
 #include "drop_simulator.p4"
 #include "../include/own_address.p4"
+#include "own_answers_ipv6.p4"
 #include "../include/forwarding.p4"
 #include "../include/uplink.p4"
 #include "../include/admission.p4"
@@ -24,6 +25,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     DropSimulator() drop_simulator;
     OwnAddress() own_address;
     OwnAnswers() own_answers;
+    OwnAnswersIpv6() own_answers_ipv6;
     Aggregation() aggregation;
     Forwarding() forwarding;
 
@@ -59,6 +61,8 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                 if (meta.own == 1) {
                     if (hdr.aggregation.isValid()) {
                         to_aggregator = 1;
+                    } else if (hdr.ipv6.isValid()) {
+                        own_answers_ipv6.apply(hdr, meta);
                     } else {
                         own_answers.apply(hdr, meta);
                     }

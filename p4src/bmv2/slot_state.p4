@@ -108,7 +108,8 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
             }
 
             if (meta.outcome != OUTCOME_STALE && meta.outcome != OUTCOME_MISMATCH) {
-                meta.marked = hdr.ipv4.tos[1:0] == ECN_CE ? 1w1 : marked;
+                bit<2> ecn = hdr.ipv6.isValid() ? hdr.ipv6.traffic_class[1:0] : hdr.ipv4.tos[1:0];
+                meta.marked = ecn == ECN_CE ? 1w1 : marked;
                 partials.write(meta.half, meta.marked ++ meta.envoy ++ meta.present);
             }
             if (meta.outcome == OUTCOME_STARTED || meta.outcome == OUTCOME_ADDED) {

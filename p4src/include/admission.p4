@@ -19,7 +19,11 @@ control Admission(in headers_t hdr, inout metadata_t meta) {
     table jobs {
         key = {
             meta.ingress_port          : exact @name("ingress_port");
+#ifdef IPV6
+            meta.source                : exact @name("source_ip");
+#else
             hdr.ipv4.src               : exact @name("source_ip");
+#endif
             hdr.udp.src_port           : exact @name("source_port");
             hdr.aggregation.job        : exact @name("job");
             hdr.aggregation.generation : exact @name("generation");

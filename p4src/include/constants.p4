@@ -79,7 +79,7 @@ const bit<16> ARP_REQUEST    = 1;
 const bit<16> ARP_REPLY      = 2;
 const bit<8>  ICMP_ECHO_REPLY   = 0;
 const bit<8>  ICMP_ECHO_REQUEST = 8;
-const bit<8>  DEFAULT_TTL    = 64;
+const bit<8>  DEFAULT_TTL    = 64;  // IPv6: hop limit
 const bit<2>  ECN_CE         = 3;  // a router had a long queue (RFC 3168)
 
 #endif

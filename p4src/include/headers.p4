@@ -7,6 +7,17 @@
 
 typedef bit<48> mac_t;
 typedef bit<32> ipv4_t;
+
+// An address in a table or in metadata. Where IPv6 is known, an IPv4 address is written as ::ffff:a.b.c.d (RFC 4291).
+#ifdef IPV6
+#include "ipv6.p4"
+typedef ipv6_t address_t;
+#define IPV4_ADDRESS(ip) (IPV4_MAPPED ++ ip)
+#else
+typedef ipv4_t address_t;
+#define IPV4_ADDRESS(ip) ip
+#endif
+
 typedef bit<9>  port_t;
 
 header ethernet_h {
@@ -50,6 +61,7 @@ header ipv4_h {
     ipv4_t  dst;
 }
 
+// ICMP, and ICMPv6.
 header icmp_h {
     bit<8>  type;
     bit<8>  code;
@@ -124,17 +136,24 @@ struct headers_t {
 #endif
     arp_h           arp;
     ipv4_h          ipv4;
+#ifdef IPV6
+    ipv6_h          ipv6;
+#endif
     icmp_h          icmp;
+#ifdef IPV6
+    neighbour_h     neighbour;
+    neighbour_mac_h neighbour_mac;
+#endif
     udp_h           udp;
     aggregation_h   aggregation;
     key_h[LANES]    keys;
     values_h[LANES] values;
 }
 
-// TAGS: the architecture's programs read and write VLAN tags. UNTAG removes that of a frame that carries IPv4.
+// TAGS: the architecture's programs read and write VLAN tags. UNTAG removes that of a frame that carries IP.
 #ifdef TAGS
 #define EMIT_TAG pkt.emit(hdr.tag);
-#define UNTAG hdr.ethernet.type = ETHERTYPE_IPV4; hdr.tag.setInvalid();
+#define UNTAG hdr.ethernet.type = IP_TYPE; hdr.tag.setInvalid();
 #define UNTAGGED (meta.vlan == 0)
 #else
 #define EMIT_TAG
@@ -149,11 +168,22 @@ struct headers_t {
         EMIT_TAG \
         pkt.emit(hdr.arp); \
         pkt.emit(hdr.ipv4); \
+        EMIT_IPV6 \
         pkt.emit(hdr.icmp); \
+        EMIT_NEIGHBOUR \
         pkt.emit(hdr.udp); \
         pkt.emit(hdr.aggregation); \
         pkt.emit(hdr.keys); \
         pkt.emit(hdr.values);
+
+#ifdef IPV6
+#define IP_TYPE (hdr.ipv6.isValid() ? ETHERTYPE_IPV6 : ETHERTYPE_IPV4)
+#define EMIT_IPV6 pkt.emit(hdr.ipv6);
+#define EMIT_NEIGHBOUR pkt.emit(hdr.neighbour); pkt.emit(hdr.neighbour_mac);
+#else
+#define EMIT_IPV6
+#define EMIT_NEIGHBOUR
+#endif
 
 #define IPV4_FIELDS { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, \
     hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst }

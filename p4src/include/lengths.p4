@@ -12,6 +12,9 @@ control Lengths(inout headers_t hdr, in bit<16> length) {
     apply {
         hdr.udp.length = length;
         hdr.ipv4.total_length = length + 20;
+#ifdef IPV6
+        hdr.ipv6.payload_length = length;
+#endif
     }
 }
 

@@ -19,9 +19,9 @@ struct metadata_t {
     bit<1>  truncated;       // shorter than its headers say
     bit<1>  bad_checksum;    // wrong checksum of the IPv4 header
 
-    // Destination and source address (IPv4 or ARP), and whether each is one of the switch's own.
-    ipv4_t  address;
-    ipv4_t  source;
+    // Destination and source address (IP or ARP), and whether each is one of the switch's own.
+    address_t address;
+    address_t source;
     bit<1>  own;
     bit<1>  forged;
     mac_t   switch_mac;
@@ -37,7 +37,7 @@ struct metadata_t {
     bit<1>  below;           // 1: this switch has a parent; 0: it is the root
     port_t  parent_port;
     mac_t   parent_mac;
-    ipv4_t  parent_ip;
+    address_t parent_ip;
     bit<16> parent_udp_port;
     bit<8>  parent_worker;   // index of this switch among the parent's workers
     bit<1>  from_parent;

@@ -39,7 +39,7 @@ control OwnAnswers(inout headers_t hdr, inout metadata_t meta) {
         hdr.arp.target_mac = hdr.arp.sender_mac;
         hdr.arp.target_ip = hdr.arp.sender_ip;
         hdr.arp.sender_mac = meta.switch_mac;
-        hdr.arp.sender_ip = meta.address;
+        hdr.arp.sender_ip = (ipv4_t)meta.address;
         hdr.ethernet.dst = hdr.ethernet.src;
         hdr.ethernet.src = meta.switch_mac;
         meta.egress_port = meta.ingress_port;
@@ -48,7 +48,7 @@ control OwnAnswers(inout headers_t hdr, inout metadata_t meta) {
     action answer_ping() {
         hdr.icmp.type = ICMP_ECHO_REPLY;
         hdr.ipv4.dst = hdr.ipv4.src;
-        hdr.ipv4.src = meta.address;
+        hdr.ipv4.src = (ipv4_t)meta.address;
         hdr.ipv4.ttl = DEFAULT_TTL;
         hdr.ethernet.dst = hdr.ethernet.src;
         hdr.ethernet.src = meta.switch_mac;

@@ -7,6 +7,9 @@
         transition select(hdr.ethernet.type) {
             ETHERTYPE_IPV4: parse_ipv4;
             ETHERTYPE_ARP: parse_arp;
+#ifdef IPV6
+            ETHERTYPE_IPV6: parse_ipv6;
+#endif
 #ifdef TAGS
             ETHERTYPE_VLAN: parse_vlan;
 #else
@@ -25,6 +28,9 @@
             (0, _): hidden_source;
             (_, ETHERTYPE_IPV4): parse_ipv4;
             (_, ETHERTYPE_ARP): parse_arp;
+#ifdef IPV6
+            (_, ETHERTYPE_IPV6): parse_ipv6;
+#endif
             (_, ETHERTYPE_VLAN): parse_tag;
             (_, ETHERTYPE_SERVICE_VLAN): parse_tag;
             default: accept;
@@ -48,16 +54,16 @@
 
     state parse_arp {
         pkt.extract(hdr.arp);
-        meta.address = hdr.arp.target_ip;
-        meta.source = hdr.arp.sender_ip;
+        meta.address = IPV4_ADDRESS(hdr.arp.target_ip);
+        meta.source = IPV4_ADDRESS(hdr.arp.sender_ip);
         transition accept;
     }
 
     // A header with options, or a fragment, is forwarded, and never reaches the aggregator.
     state parse_ipv4 {
         pkt.extract(hdr.ipv4);
-        meta.address = hdr.ipv4.dst;
-        meta.source = hdr.ipv4.src;
+        meta.address = IPV4_ADDRESS(hdr.ipv4.dst);
+        meta.source = IPV4_ADDRESS(hdr.ipv4.src);
         CHECK_IPV4
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.flags[0:0], hdr.ipv4.fragment_offset,
                 hdr.ipv4.protocol) {
@@ -71,6 +77,10 @@
         pkt.extract(hdr.icmp);
         transition accept;
     }
+
+#ifdef IPV6
+#include "ipv6_states.p4"
+#endif
 
     state parse_udp {
         pkt.extract(hdr.udp);

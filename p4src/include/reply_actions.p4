@@ -9,7 +9,8 @@
 //   MISMATCH                   ERROR to all workers; below a parent to the parent, whose ERROR comes back to all.
 //   HELLO, RESET, QUERY        packet-in to the controller.
 //   all others                 dropped.
-    // From the switch to the sender. In a multicast reply, egress replaces the receiver (Delivery).
+    // From the switch to the sender. In a multicast reply, egress replaces the receiver (Delivery). Of the headers of
+    // IPv4 and IPv6, a packet has one, and what is written to the other has no effect.
     action turn_around(bit<4> op) {
         hdr.aggregation.op = op;
         hdr.ethernet.dst = hdr.ethernet.src;
@@ -18,6 +19,11 @@
         hdr.ipv4.dst = hdr.ipv4.src;
         hdr.ipv4.src = own;
         hdr.ipv4.ttl = DEFAULT_TTL;
+#ifdef IPV6
+        hdr.ipv6.dst = meta.source;
+        hdr.ipv6.src = meta.address;
+        hdr.ipv6.hop_limit = DEFAULT_TTL;
+#endif
         hdr.udp.dst_port = hdr.udp.src_port;
         hdr.udp.src_port = AGGREGATION_PORT;
         hdr.udp.checksum = 0;
@@ -40,8 +46,13 @@
         hdr.ethernet.src = meta.switch_mac;
         hdr.ethernet.dst = meta.parent_mac;
         hdr.ipv4.src = hdr.ipv4.dst;
-        hdr.ipv4.dst = meta.parent_ip;
+        hdr.ipv4.dst = (ipv4_t)meta.parent_ip;
         hdr.ipv4.ttl = DEFAULT_TTL;
+#ifdef IPV6
+        hdr.ipv6.src = meta.address;
+        hdr.ipv6.dst = meta.parent_ip;
+        hdr.ipv6.hop_limit = DEFAULT_TTL;
+#endif
         hdr.udp.src_port = AGGREGATION_PORT;
         hdr.udp.dst_port = meta.parent_udp_port;
         hdr.udp.checksum = 0;

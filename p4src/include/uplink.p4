@@ -5,7 +5,7 @@
 // A packet comes from the parent if address and UDP port are those of the entry. The table of jobs knows the ports where it
 // may come in.
 control Uplink(in headers_t hdr, inout metadata_t meta) {
-    action uplink(port_t port, mac_t mac, ipv4_t ip, bit<16> udp_port, bit<8> worker) {
+    action uplink(port_t port, mac_t mac, address_t ip, bit<16> udp_port, bit<8> worker) {
         meta.below = 1;
         meta.parent_port = port;
         meta.parent_mac = mac;
@@ -22,7 +22,7 @@ control Uplink(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (uplinks.apply().hit && hdr.ipv4.src == meta.parent_ip && hdr.udp.src_port == meta.parent_udp_port) {
+        if (uplinks.apply().hit && meta.source == meta.parent_ip && hdr.udp.src_port == meta.parent_udp_port) {
             meta.from_parent = 1;
             meta.member = PARENT;
         }

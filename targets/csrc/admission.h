@@ -10,7 +10,7 @@
 struct sender {
     unsigned port;
     unsigned vlan; // 0: no tag
-    uint32_t ip;
+    struct ip ip;
     uint16_t udp_port;
 };
 
@@ -57,10 +57,10 @@ static inline uint32_t half_of(const struct member *member, const struct header 
 }
 
 // The member's packet in the form in which it is applied to a slot. `keys`: followed by the values. `parent_bit`: 0 at
-// the root. `ecn`: that of its IPv4 header.
+// the root. `ecn`: that of its IP header.
 static inline struct contribution contribution_of(const struct layout *layout, const struct member *member,
-                                                  const struct header *header, const uint8_t *keys,
-                                                  uint32_t parent_bit, unsigned ecn) {
+                                                  const struct header *header, const uint8_t *keys, uint32_t parent_bit,
+                                                  unsigned ecn) {
     return (struct contribution){
         .worker_bit = member->worker_bit,
         .full_bitmap = member->full_bitmap,

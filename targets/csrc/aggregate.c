@@ -9,8 +9,8 @@ static bool malformed(const struct packet *packet, const struct layout *layout) 
         return true;
     const struct header *header = &packet->header;
     size_t length = load_16(packet->udp + UDP_LENGTH);
-    return load_16(packet->ipv4 + IPV4_TOTAL_LENGTH) != length + IPV4_SIZE ||
-           !well_formed(layout, header, length - UDP_SIZE) || (packet->from_cpu && header->present != header->active);
+    return packet_ip_payload(packet) != length || !well_formed(layout, header, length - UDP_SIZE) ||
+           (packet->from_cpu && header->present != header->active);
 }
 
 // Beyond the registers, a pool reads zeros and writes nothing, as in P4: such a half is a scratch copy.
@@ -35,7 +35,7 @@ static enum outcome validate_member(struct aggregation *aggregation, unsigned op
     const struct sender sender = {
         .port = packet->ingress_port,
         .vlan = packet->vlan,
-        .ip = load_32(packet->ipv4 + IPV4_SRC),
+        .ip = packet->source,
         .udp_port = load_16(packet->udp + UDP_SRC_PORT),
     };
     aggregation->uplink = find_uplink(plane, &sender, header->job, &aggregation->from_parent);
@@ -50,8 +50,7 @@ static enum outcome validate_member(struct aggregation *aggregation, unsigned op
     aggregation->half = half_or_scratch(&plane->slots, half_of(&member, header), scratch);
     aggregation->group = member.group;
     const uint32_t parent_bit = aggregation->uplink != NULL ? PARENT_BIT : 0;
-    aggregation->data = contribution_of(&plane->layout, &member, header, packet->keys, parent_bit,
-                                        packet->ipv4[IPV4_TOS] & ECN_MASK);
+    aggregation->data = contribution_of(&plane->layout, &member, header, packet->keys, parent_bit, packet_ecn(packet));
     return op == OP_ERROR ? OUTCOME_MISMATCH : OUTCOME_STARTED;
 }
 
@@ -123,7 +122,7 @@ void aggregate(struct context *context, struct packet *packet, struct verdict *v
         count_packet(&context->counters->outcomes[OUTCOME_SENT_UP], packet->ingress_length);
     reply(&aggregation, verdict, outcome);
     if (aggregation.marked)
-        packet->ipv4[IPV4_TOS] |= ECN_CE;
+        packet_mark(packet);
     if (reaches_slot)
         half_unlock(aggregation.half);
 }

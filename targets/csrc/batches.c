@@ -5,15 +5,13 @@
 #include <string.h>
 
 static unsigned bucket_of(const struct destination *to, size_t size) {
-    uint32_t hash = to->address.sin_addr.s_addr ^ (uint32_t)to->address.sin_port << 16 ^ (uint32_t)size;
-    return hash_to_6_bits(hash);
+    return hash_to_6_bits(ip_hash(to->ip) ^ (uint32_t)to->udp_port << 16 ^ (uint32_t)size);
 }
 
 _Static_assert(BATCHES == 64, "the hash has six bits");
 
 static bool same(const struct destination *one, const struct destination *other) {
-    return one->port == other->port && one->address.sin_port == other->address.sin_port &&
-           one->address.sin_addr.s_addr == other->address.sin_addr.s_addr;
+    return one->port == other->port && one->udp_port == other->udp_port && ip_same(one->ip, other->ip);
 }
 
 static void send_batch(struct batches *batches, unsigned bucket) {

@@ -5,7 +5,7 @@
 
 #include "plane.h"
 
-#define MAX_FRAME 65553 // packet-out header, Ethernet, the largest IPv4 packet
+#define MAX_FRAME 65593 // packet-out header, Ethernet, the largest IPv6 packet
 #define HEADROOM 64
 #define CONTEXT_BUFFER_SIZE (HEADROOM + MAX_FRAME + 8 * 1024 + 64)
 

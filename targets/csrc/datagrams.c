@@ -7,23 +7,43 @@
 
 #define DONT_FRAGMENT 0x4000
 
-void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, uint16_t port, unsigned ecn,
-                       size_t length) {
-    uint8_t *ethernet = frame, *ipv4 = ethernet + ETHERNET_SIZE, *datagram = ipv4 + IPV4_SIZE;
-    store_48(ethernet + ETHERNET_DST, UINT64_C(0x0200) << 32 | udp->ip);
-    store_48(ethernet + ETHERNET_SRC, UINT64_C(0x0200) << 32 | ip);
-    store_16(ethernet + ETHERNET_TYPE, ETHERTYPE_IPV4);
+size_t udp_headers_size(const struct udp_port *udp) {
+    return ip_is_ipv4(udp->ip) ? UDP_HEADERS_SIZE : UDP_IPV6_HEADERS_SIZE;
+}
+
+static void write_ipv4(uint8_t *ipv4, struct ip from, struct ip to, unsigned ecn, size_t payload) {
     memset(ipv4, 0, IPV4_SIZE);
     ipv4[IPV4_VERSION] = 0x45;
     ipv4[IPV4_TOS] = (uint8_t)ecn;
-    store_16(ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(IPV4_SIZE + UDP_SIZE + length));
+    store_16(ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(IPV4_SIZE + payload));
     store_16(ipv4 + IPV4_FLAGS, DONT_FRAGMENT);
     ipv4[IPV4_TTL] = DEFAULT_TTL;
     ipv4[IPV4_PROTOCOL] = PROTOCOL_UDP;
-    store_32(ipv4 + IPV4_SRC, ip);
-    store_32(ipv4 + IPV4_DST, udp->ip);
+    store_32(ipv4 + IPV4_SRC, ip_last_32(from));
+    store_32(ipv4 + IPV4_DST, ip_last_32(to));
     store_16(ipv4 + IPV4_CHECKSUM, ipv4_checksum(ipv4));
-    store_16(datagram + UDP_SRC_PORT, port);
+}
+
+static void write_ipv6(uint8_t *ipv6, struct ip from, struct ip to, unsigned ecn, size_t payload) {
+    memset(ipv6, 0, IPV6_SIZE);
+    ipv6[IPV6_VERSION] = 6 << 4;
+    ipv6_set_ecn(ipv6, ecn);
+    store_16(ipv6 + IPV6_PAYLOAD_LENGTH, (uint32_t)payload);
+    ipv6[IPV6_NEXT_HEADER] = PROTOCOL_UDP;
+    ipv6[IPV6_HOP_LIMIT] = DEFAULT_TTL;
+    ip_store(ipv6 + IPV6_SRC, from);
+    ip_store(ipv6 + IPV6_DST, to);
+}
+
+void udp_write_headers(const struct udp_port *udp, uint8_t *frame, struct ip ip, uint16_t udp_port, unsigned ecn,
+                       size_t length) {
+    const bool ipv4 = ip_is_ipv4(udp->ip);
+    uint8_t *datagram = frame + udp_headers_size(udp) - UDP_SIZE;
+    store_48(frame + ETHERNET_DST, ip_mac(udp->ip));
+    store_48(frame + ETHERNET_SRC, ip_mac(ip));
+    store_16(frame + ETHERNET_TYPE, ipv4 ? ETHERTYPE_IPV4 : ETHERTYPE_IPV6);
+    (ipv4 ? write_ipv4 : write_ipv6)(frame + ETHERNET_SIZE, ip, udp->ip, ecn, UDP_SIZE + length);
+    store_16(datagram + UDP_SRC_PORT, udp_port);
     store_16(datagram + UDP_DST_PORT, AGGREGATION_PORT);
     store_16(datagram + UDP_LENGTH, (uint32_t)(UDP_SIZE + length));
     store_16(datagram + UDP_CHECKSUM, 0);
@@ -33,6 +53,7 @@ void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, 
 struct flow {
     struct sender sender;
     unsigned ecn;
+    size_t headers_size; // of a frame around a datagram
     bool is_valid;
     uint64_t identity; // job, generation and worker, as in the header
     struct member member;
@@ -43,8 +64,8 @@ static void process_frame(struct thread *thread, const struct udp_port *udp, con
                           const uint8_t *data, size_t length) {
     uint8_t *frame = context_frame(&thread->context);
     udp_write_headers(udp, frame, flow->sender.ip, flow->sender.udp_port, flow->ecn, length);
-    memcpy(frame + UDP_HEADERS_SIZE, data, length);
-    pipeline_process(&thread->context, flow->sender.port, UDP_HEADERS_SIZE + length);
+    memcpy(frame + flow->headers_size, data, length);
+    pipeline_process(&thread->context, flow->sender.port, flow->headers_size + length);
 }
 
 // --- the fast path ---------------------------------------------------------------------------------------------------
@@ -68,6 +89,7 @@ static void look_up_flow(struct thread *thread, struct flow *flow, const struct 
 // Applies a datagram that starts a round or adds to one, if its result can be sent in a batch. Otherwise it changes
 // nothing and returns false: the datagram takes the general path.
 static bool try_fast_path(struct thread *thread, struct flow *flow, const uint8_t *datagram, size_t length) {
+    const size_t ingress_length = flow->headers_size + length;
     const struct slots *slots = &thread->context.plane->slots;
     if (length < AGGREGATION_SIZE)
         return false;
@@ -91,10 +113,10 @@ static bool try_fast_path(struct thread *thread, struct flow *flow, const uint8_
     bool applied = outcome == OUTCOME_STARTED || outcome == OUTCOME_ADDED;
     if (applied) {
         struct count *outcomes = thread->context.counters->outcomes;
-        count_packet(&thread->context.counters->jobs[flow->member.number], UDP_HEADERS_SIZE + length);
-        count_packet(&outcomes[outcome], UDP_HEADERS_SIZE + length);
+        count_packet(&thread->context.counters->jobs[flow->member.number], ingress_length);
+        count_packet(&outcomes[outcome], ingress_length);
         if (half_apply(slots, half, &data, outcome)) {
-            count_packet(&outcomes[OUTCOME_COMPLETED], UDP_HEADERS_SIZE + length);
+            count_packet(&outcomes[OUTCOME_COMPLETED], ingress_length);
             results_add(&thread->results, slots, flow->delivery, half, datagram, header.active, flow->ecn);
         }
     }
@@ -105,17 +127,18 @@ static bool try_fast_path(struct thread *thread, struct flow *flow, const uint8_
 
 bool fast_path_allowed(const struct plane *plane, const struct udp_port *udp) {
     bool own;
-    table_apply(&plane->tables[TABLE_OWN_ADDRESSES], udp->ip, 0, &own);
-    return own && table_apply(&plane->tables[TABLE_LOSS_IN], udp->port.number, 0, NULL)->id != ACTION_LOSE &&
+    table_apply(&plane->tables[TABLE_OWN_ADDRESSES], key_of_ip(udp->ip), &own);
+    return own && table_apply(&plane->tables[TABLE_LOSS_IN], key_of(udp->port.number), NULL)->id != ACTION_LOSE &&
            udp->port.number != plane->layout.cpu_port;
 }
 
 unsigned process_datagrams(struct thread *thread, const struct udp_port *udp, const struct message *message,
                            bool fast_path) {
-    struct flow flow = {.sender = {.port = udp->port.number,
-                                   .ip = ntohl(message->peer->sin_addr.s_addr),
-                                   .udp_port = ntohs(message->peer->sin_port)},
-                        .ecn = message->ecn};
+    struct flow flow = {
+        .sender = {.port = udp->port.number, .ip = message->ip, .udp_port = message->udp_port},
+        .ecn = message->ecn,
+        .headers_size = udp_headers_size(udp),
+    };
     unsigned count = 0;
     size_t at = 0;
     do { // also for an empty datagram

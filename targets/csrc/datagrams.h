@@ -14,8 +14,11 @@ bool fast_path_allowed(const struct plane *plane, const struct udp_port *udp);
 unsigned process_datagrams(struct thread *thread, const struct udp_port *udp, const struct message *message,
                            bool fast_path);
 
-// Writes the Ethernet, IPv4 and UDP headers of a datagram of `length` bytes that came from ip:port.
-void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, uint16_t port, unsigned ecn,
+// The bytes in front of a port's datagrams in frames.
+size_t udp_headers_size(const struct udp_port *udp);
+// Writes the Ethernet, IP and UDP headers of a datagram of `length` bytes that came from this address, which has the
+// port's family.
+void udp_write_headers(const struct udp_port *udp, uint8_t *frame, struct ip ip, uint16_t udp_port, unsigned ecn,
                        size_t length);
 
 #endif

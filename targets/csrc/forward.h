@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The switch as a host (ARP, ping), and forwarding: bridging and IPv4 routing.
+// The switch as a host (ARP, neighbour discovery, ping), and forwarding: bridging and IPv4 routing.
 #ifndef NATIVE_FORWARD_H
 #define NATIVE_FORWARD_H
 

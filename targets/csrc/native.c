@@ -99,11 +99,11 @@ static int add(struct native_switch *native, struct port *port) {
     return 0;
 }
 
-int native_add_udp(struct native_switch *native, unsigned port, uint32_t ip, uint16_t *udp_port) {
+int native_add_udp(struct native_switch *native, unsigned port, const uint64_t *ip, uint16_t *udp_port) {
     struct port *made;
     int error = check_port(native, port);
     if (error == 0)
-        error = udp_port_open(&made, port, ip, udp_port, native->thread_count);
+        error = udp_port_open(&made, port, ip_of_words(ip), udp_port, native->thread_count);
     return error != 0 ? error : add(native, made);
 }
 
@@ -224,13 +224,15 @@ static struct action action_of(unsigned id, const uint64_t *arguments) {
     return action;
 }
 
-static struct key key_of(const uint64_t *words) {
-    return (struct key){{words[0], words[1]}};
+static struct key key_of_words(const uint64_t *words) {
+    struct key key;
+    memcpy(key.words, words, sizeof key.words);
+    return key;
 }
 
 int native_insert(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key,
                   unsigned action, const uint64_t *arguments) {
-    const struct key words = key_of(key);
+    const struct key words = key_of_words(key);
     const struct action call = action_of(action, arguments);
     pthread_rwlock_wrlock(&native->lock);
     int error = table_insert(&plane->tables[table], &words, &call);
@@ -244,7 +246,7 @@ int native_insert(struct native_switch *native, struct plane *plane, unsigned ta
 
 int native_modify(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key,
                   unsigned action, const uint64_t *arguments) {
-    const struct key words = key_of(key);
+    const struct key words = key_of_words(key);
     const struct action call = action_of(action, arguments);
     pthread_rwlock_wrlock(&native->lock);
     int error = table_modify(&plane->tables[table], &words, &call);
@@ -254,7 +256,7 @@ int native_modify(struct native_switch *native, struct plane *plane, unsigned ta
 }
 
 int native_delete(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key) {
-    const struct key words = key_of(key);
+    const struct key words = key_of_words(key);
     pthread_rwlock_wrlock(&native->lock);
     int error = table_delete(&plane->tables[table], &words);
     plane->version++;
@@ -308,7 +310,7 @@ int native_write_counter(struct native_switch *native, struct plane *plane, unsi
 
 // Returns the cell of a member's counter in the first set, or NULL. The caller holds the lock.
 static const struct count *member_cell(const struct plane *plane, const uint64_t *key) {
-    const struct key words = key_of(key);
+    const struct key words = key_of_words(key);
     const struct entry *entry = table_find(&plane->tables[TABLE_JOBS], &words);
     return entry != NULL ? &plane->counters[0].jobs[entry->number] : NULL;
 }

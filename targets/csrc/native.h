@@ -19,9 +19,10 @@ NATIVE_API struct native_switch *native_open(unsigned threads);
 // Stops the threads and closes the ports. Remaining planes are freed without a switch (NULL).
 NATIVE_API void native_close(struct native_switch *native);
 
-// Adds a port, before `native_start`. `*udp_port`: 0 for any free port, whose number is then stored there. Each message
-// of a socket is a frame; the switch owns the socket after the function has returned 0.
-NATIVE_API int native_add_udp(struct native_switch *native, unsigned port, uint32_t ip, uint16_t *udp_port);
+// Adds a port, before `native_start`. `ip`: the two words of an address, as in a key. `*udp_port`: 0 for any free port,
+// whose number is then stored there. Each message of a socket is a frame; the switch owns the socket after the function
+// has returned 0.
+NATIVE_API int native_add_udp(struct native_switch *native, unsigned port, const uint64_t *ip, uint16_t *udp_port);
 NATIVE_API int native_add_ethernet(struct native_switch *native, unsigned port, const char *interface);
 NATIVE_API int native_add_socket(struct native_switch *native, unsigned port, int descriptor);
 // The socket of a port that belongs to one thread, which stays the switch's, or -ENOENT. A packet socket may be bound
@@ -58,7 +59,7 @@ NATIVE_API void native_plane_free(struct native_switch *native, struct plane *pl
 // Processes packets with this plane from now on. NULL: drops them.
 NATIVE_API void native_run(struct native_switch *native, struct plane *plane);
 
-// Tables, actions and counters are numbered as in program.h. `key` has two words, `arguments` MAX_ARGUMENTS.
+// Tables, actions and counters are numbered as in program.h. `key` has KEY_WORDS words, `arguments` MAX_ARGUMENTS.
 NATIVE_API int native_insert(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key,
                              unsigned action, const uint64_t *arguments);
 NATIVE_API int native_modify(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key,

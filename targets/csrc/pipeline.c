@@ -15,7 +15,7 @@ static uint64_t random_bits(struct context *context) {
 
 // Returns whether the drop simulator drops the packet, and counts it then.
 static bool drop_simulator_loses(struct context *context, enum table_id rates, unsigned port, size_t ingress_length) {
-    const struct action *action = table_apply(&context->plane->tables[rates], port, 0, NULL);
+    const struct action *action = table_apply(&context->plane->tables[rates], key_of(port), NULL);
     if (action->id != ACTION_LOSE)
         return false;
     uint64_t draw = (random_bits(context) >> 32) * UINT64_C(0xFFFFFFFF) >> 32; // 0 to 0xFFFFFFFE
@@ -65,13 +65,13 @@ static struct verdict ingress(struct context *context, struct packet *packet) {
 static void deliver(struct context *context, struct packet *packet, unsigned instance) {
     if (packet->aggregation == NULL || instance == 0)
         return;
-    uint64_t job = packet->header.job;
-    const struct action *action = table_apply(&context->plane->tables[TABLE_WORKERS], job << 16 | instance, 0, NULL);
+    const struct action *action = table_apply(&context->plane->tables[TABLE_WORKERS],
+                                              key_of_worker(packet->header.job, (uint16_t)instance), NULL);
     if (action->id == ACTION_ADDRESS || action->id == ACTION_ADDRESS_IN_VLAN) {
-        packet_set_vlan(packet, action->id == ACTION_ADDRESS ? 0 : (unsigned)action->arguments[3]);
-        store_48(packet->ethernet + ETHERNET_DST, action->arguments[0]);
-        store_32(packet->ipv4 + IPV4_DST, (uint32_t)action->arguments[1]);
-        store_16(packet->udp + UDP_DST_PORT, (uint32_t)action->arguments[2]);
+        packet_set_vlan(packet, action->id == ACTION_ADDRESS ? 0 : (unsigned)action->arguments[ADDRESS_VLAN]);
+        store_48(packet->ethernet + ETHERNET_DST, action->arguments[ADDRESS_MAC]);
+        packet_set_destination(packet, ip_of_words(&action->arguments[ADDRESS_IP]));
+        store_16(packet->udp + UDP_DST_PORT, (uint32_t)action->arguments[ADDRESS_UDP_PORT]);
     }
 }
 
@@ -104,7 +104,7 @@ static void multicast(struct context *context, struct packet *packet, const stru
     if (group == NULL)
         return;
     const struct packet original = *packet; // restored for each copy, since egress changes it and its headers
-    uint8_t head[UDP_HEADERS_SIZE + VLAN_SIZE];
+    uint8_t head[UDP_IPV6_HEADERS_SIZE + VLAN_SIZE];
     size_t size = packet->length < sizeof head ? packet->length : sizeof head;
     memcpy(head, packet->frame, size);
     for (size_t at = 0; at < group->count; at++) {

@@ -28,20 +28,37 @@ static unsigned receive(struct port *port, struct thread *thread) {
     return total;
 }
 
+// Fills a destination with the one in a frame's headers. Returns the UDP header, or NULL for a frame that is no whole
+// datagram of UDP right after the IP header.
+static const uint8_t *find_datagram(const uint8_t *frame, size_t length, struct destination *to, unsigned *ecn) {
+    const uint8_t *ip = frame + ETHERNET_SIZE;
+    if (length >= UDP_HEADERS_SIZE && load_16(frame + ETHERNET_TYPE) == ETHERTYPE_IPV4 && ip[IPV4_VERSION] == 0x45 &&
+        ip[IPV4_PROTOCOL] == PROTOCOL_UDP && (load_16(ip + IPV4_FLAGS) & 0x3FFF) == 0) {
+        to->ip = ip_of_ipv4(load_32(ip + IPV4_DST));
+        *ecn = ip[IPV4_TOS] & ECN_MASK;
+        return ip + IPV4_SIZE;
+    }
+    if (length >= UDP_IPV6_HEADERS_SIZE && load_16(frame + ETHERNET_TYPE) == ETHERTYPE_IPV6 &&
+        ip[IPV6_VERSION] >> 4 == 6 && ip[IPV6_NEXT_HEADER] == PROTOCOL_UDP) {
+        to->ip = ip_load(ip + IPV6_DST);
+        *ecn = ipv6_ecn(ip);
+        return ip + IPV6_SIZE;
+    }
+    return NULL;
+}
+
 static void send_frame(struct port *port, struct thread *thread, const uint8_t *frame, size_t length) {
-    const uint8_t *ipv4 = frame + ETHERNET_SIZE, *datagram = ipv4 + IPV4_SIZE;
-    if (length < UDP_HEADERS_SIZE || load_16(frame + ETHERNET_TYPE) != ETHERTYPE_IPV4 || ipv4[IPV4_VERSION] != 0x45 ||
-        ipv4[IPV4_PROTOCOL] != PROTOCOL_UDP || (load_16(ipv4 + IPV4_FLAGS) & 0x3FFF) != 0 ||
-        load_16(datagram + UDP_LENGTH) < UDP_SIZE ||
-        load_16(datagram + UDP_LENGTH) > length - ETHERNET_SIZE - IPV4_SIZE) {
+    struct destination to = {.port = (struct udp_port *)(void *)port};
+    unsigned ecn = 0;
+    const uint8_t *datagram = find_datagram(frame, length, &to, &ecn);
+    if (datagram == NULL || load_16(datagram + UDP_LENGTH) < UDP_SIZE ||
+        load_16(datagram + UDP_LENGTH) > (size_t)(frame + length - datagram) ||
+        ip_is_ipv4(to.ip) != ip_is_ipv4(to.port->ip)) {
         port_count(&port->dropped, 1);
         return;
     }
     size_t size = load_16(datagram + UDP_LENGTH) - (size_t)UDP_SIZE;
-    unsigned ecn = ipv4[IPV4_TOS] & ECN_MASK;
-    struct destination to = {.port = (struct udp_port *)(void *)port, .address.sin_family = AF_INET};
-    memcpy(&to.address.sin_addr, ipv4 + IPV4_DST, sizeof to.address.sin_addr);
-    memcpy(&to.address.sin_port, datagram + UDP_DST_PORT, sizeof to.address.sin_port);
+    to.udp_port = load_16(datagram + UDP_DST_PORT);
     // A batch cannot consist of empty datagrams.
     if (thread == NULL || size == 0)
         udp_send(&to, thread != NULL ? thread->index : 0, ecn, datagram + UDP_SIZE, size);
@@ -64,7 +81,7 @@ static void close_port(struct port *port) {
 const struct port_kind udp_port_kind = {
     .descriptor = descriptor, .receive = receive, .send = send_frame, .close = close_port, .udp = true};
 
-int udp_port_open(struct port **port, unsigned number, uint32_t ip, uint16_t *udp_port, unsigned threads) {
+int udp_port_open(struct port **port, unsigned number, struct ip ip, uint16_t *udp_port, unsigned threads) {
     struct udp_port *udp = calloc(1, sizeof *udp);
     if (udp == NULL)
         return -ENOMEM;
@@ -72,12 +89,11 @@ int udp_port_open(struct port **port, unsigned number, uint32_t ip, uint16_t *ud
     udp->port.number = number;
     udp->port.thread = ALL_THREADS;
     udp->ip = ip;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(ip), .sin_port = htons(*udp_port)};
     udp->threads = threads;
     for (unsigned thread = 0; thread < threads; thread++)
         udp->sockets[thread] = -1;
     if (threads > 1) { // sockets with SO_REUSEPORT would share the address with another switch
-        int probe = udp_socket_open(&address, false);
+        int probe = udp_socket_open(ip, udp_port, false);
         if (probe < 0) {
             close_port(&udp->port);
             return probe;
@@ -85,7 +101,7 @@ int udp_port_open(struct port **port, unsigned number, uint32_t ip, uint16_t *ud
         close(probe);
     }
     for (unsigned thread = 0; thread < threads; thread++) {
-        int made = udp->sockets[thread] = udp_socket_open(&address, threads > 1);
+        int made = udp->sockets[thread] = udp_socket_open(ip, udp_port, threads > 1);
         if (made < 0) {
             close_port(&udp->port);
             return made;
@@ -96,7 +112,6 @@ int udp_port_open(struct port **port, unsigned number, uint32_t ip, uint16_t *ud
         close_port(&udp->port);
         return error;
     }
-    *udp_port = ntohs(address.sin_port);
     *port = &udp->port;
     return 0;
 }

@@ -16,9 +16,9 @@ const struct program_action program_actions[ACTIONS] = {
     [ACTION_DISCARD] = {"discard", ""},
     [ACTION_ROUTE] = {"route", "port:9 source_mac:48 next_hop_mac:48"},
     [ACTION_UNROUTABLE] = {"unroutable", ""},
-    [ACTION_ADDRESS] = {"address", "mac:48 ip:32 udp_port:16"},
-    [ACTION_ADDRESS_IN_VLAN] = {"address_in_vlan", "mac:48 ip:32 udp_port:16 vlan:12"},
-    [ACTION_UPLINK] = {"uplink", "port:9 mac:48 ip:32 udp_port:16 worker:8"},
+    [ACTION_ADDRESS] = {"address", "mac:48 ip:128 udp_port:16"},
+    [ACTION_ADDRESS_IN_VLAN] = {"address_in_vlan", "mac:48 ip:128 udp_port:16 vlan:12"},
+    [ACTION_UPLINK] = {"uplink", "port:9 mac:48 ip:128 udp_port:16 worker:8"},
     [ACTION_FORGED] = {"forged", ""},
 };
 
@@ -30,15 +30,15 @@ const struct program_table program_tables[TABLES] = {
                        .action_count = 2,
                        .miss = NO_ACTION},
     [TABLE_OWN_ADDRESSES] = {.name = "SwitchIngress.own_address.own_addresses",
-                             .key = "address:32:0:0",
+                             .key = "address:128:0:0",
                              .size = 64,
                              .actions = {ACTION_OWN, NO_ACTION},
                              .action_count = 2,
                              .miss = NO_ACTION},
-    // The key is that of `jobs_key_first` and `jobs_key_second`.
+    // The key is that of `key_of_member`.
     [TABLE_JOBS] = {.name = "SwitchIngress.aggregation.admission.jobs",
-                    .key = "ingress_port:9:1:24 source_ip:32:0:32 source_port:16:0:16 job:16:0:0 generation:16:1:8 "
-                           "worker:8:1:0 vlan:12:1:33",
+                    .key = "ingress_port:9:3:0 source_ip:128:0:0 source_port:16:2:16 job:16:2:0 generation:16:2:32 "
+                           "worker:8:2:48 vlan:12:3:9",
                     .counts = true,
                     .size = MEMBERS,
                     .actions = {ACTION_ADMIT, NO_ACTION},
@@ -82,7 +82,7 @@ const struct program_table program_tables[TABLES] = {
                        .action_count = 2,
                        .miss = NO_ACTION},
     [TABLE_OWN_SOURCES] = {.name = "SwitchIngress.own_address.own_sources",
-                           .key = "address:32:0:0",
+                           .key = "address:128:0:0",
                            .size = 64,
                            .actions = {ACTION_FORGED, NO_ACTION},
                            .action_count = 2,

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ip.h"
+
 #define PORTS 512    // 9 bits
 #define MEMBERS 4096 // of all jobs, at most
 
@@ -57,13 +59,41 @@ struct program_action {
     const char *parameters; // name:bits of each
 };
 
+// Positions of arguments. An IP address takes two: its upper word, then its lower one.
+enum {
+    OWN_MAC = 0,
+
+    ADMIT_WORKER_BIT = 0,
+    ADMIT_FULL_BITMAP = 1,
+    ADMIT_POOL_BASE = 2,
+    ADMIT_POOL_HALVES = 3,
+    ADMIT_GROUP = 4,
+
+    ROUTE_PORT = 0,
+    ROUTE_SOURCE_MAC = 1,
+    ROUTE_NEXT_HOP_MAC = 2,
+
+    ADDRESS_MAC = 0,
+    ADDRESS_IP = 1,
+    ADDRESS_UDP_PORT = 3,
+    ADDRESS_VLAN = 4,
+
+    UPLINK_PORT = 0,
+    UPLINK_MAC = 1,
+    UPLINK_IP = 2,
+    UPLINK_UDP_PORT = 4,
+    UPLINK_WORKER = 5,
+};
+
 #define MAX_TABLE_ACTIONS 3
 
 struct program_table {
     const char *name; // as in P4Info
-    const char *key;  // name:bits:word:shift of each field, which begins at bit `shift` of that word of the key
-    bool lpm;         // the only field is a prefix, whose length is the key's second word
-    bool counts;      // entries may have direct counters
+    // name:bits:word:shift of each field, which begins at bit `shift` of that word of the key. One of 128 bits is two
+    // words, the upper one first.
+    const char *key;
+    bool lpm;    // the only field is a prefix, whose length is the key's second word
+    bool counts; // entries may have direct counters
     unsigned size;
     enum action_id actions[MAX_TABLE_ACTIONS];
     unsigned action_count;
@@ -84,15 +114,5 @@ extern const struct program_array program_hellos; // a meter of packets
 // Writes all of this to `text`, which has `size` bytes, as JSON. Lists are in the order of ids. Returns the length, or
 // -ENOSPC.
 long program_write(char *text, size_t size);
-
-// The two words of a key in TABLE_JOBS.
-static inline uint64_t jobs_key_first(uint32_t source_ip, uint16_t source_port, uint16_t job) {
-    return (uint64_t)source_ip << 32 | (uint32_t)source_port << 16 | job;
-}
-
-static inline uint64_t jobs_key_second(unsigned ingress_port, uint16_t generation, uint8_t worker,
-                                       unsigned vlan) {
-    return (uint64_t)vlan << 33 | (uint64_t)ingress_port << 24 | (uint32_t)generation << 8 | worker;
-}
 
 #endif

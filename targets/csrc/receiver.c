@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "sockets.h"
 #include "wire/constants.h"
 
 #define MESSAGE_BUFFER_SIZE (66 * 1024) // no power of two: buffers at such a distance would share cache sets
@@ -13,10 +14,10 @@
 struct receiver {
     struct mmsghdr messages[MESSAGES];
     struct iovec pieces[MESSAGES];
-    struct sockaddr_in peers[MESSAGES];
+    union socket_address peers[MESSAGES];
     union {
         struct cmsghdr align;
-        uint8_t room[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint8_t))];
+        uint8_t room[2 * CMSG_SPACE(sizeof(int))];
     } control[MESSAGES];
     uint8_t *memory;
 };
@@ -60,7 +61,8 @@ unsigned receiver_fill(struct receiver *receiver, int socket) {
 struct message receiver_message(struct receiver *receiver, unsigned at) {
     struct msghdr *header = &receiver->messages[at].msg_hdr;
     struct message message = {
-        .peer = &receiver->peers[at],
+        .ip = socket_address_ip(&receiver->peers[at]),
+        .udp_port = socket_address_port(&receiver->peers[at]),
         .data = receiver->pieces[at].iov_base,
         .length = receiver->messages[at].msg_len,
         .segment_size = receiver->messages[at].msg_len,
@@ -73,6 +75,10 @@ struct message receiver_message(struct receiver *receiver, unsigned at) {
                 message.segment_size = (size_t)size;
         } else if (item->cmsg_level == IPPROTO_IP && item->cmsg_type == IP_TOS) {
             message.ecn = *CMSG_DATA(item) & ECN_MASK;
+        } else if (item->cmsg_level == IPPROTO_IPV6 && item->cmsg_type == IPV6_TCLASS) {
+            int traffic_class;
+            memcpy(&traffic_class, CMSG_DATA(item), sizeof traffic_class);
+            message.ecn = (unsigned)traffic_class & ECN_MASK;
         }
     }
     return message;

@@ -3,16 +3,18 @@
 #ifndef NATIVE_RECEIVER_H
 #define NATIVE_RECEIVER_H
 
-#include <netinet/in.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "ip.h"
 
 #define MESSAGES 4 // received in one call
 
 struct receiver;
 
 struct message {
-    const struct sockaddr_in *peer;
+    struct ip ip; // of the sender, like the next
+    uint16_t udp_port;
     const uint8_t *data;
     size_t length;
     size_t segment_size; // the length of each datagram in the message, except the last

@@ -9,10 +9,7 @@ static void address_to_sender(struct aggregation *aggregation, enum op op) {
     packet->aggregation[AGGREGATION_VERSION] = version_and_op(op);
     memcpy(packet->ethernet + ETHERNET_DST, packet->ethernet + ETHERNET_SRC, 6);
     store_48(packet->ethernet + ETHERNET_SRC, aggregation->switch_mac);
-    uint32_t own = load_32(packet->ipv4 + IPV4_DST);
-    memcpy(packet->ipv4 + IPV4_DST, packet->ipv4 + IPV4_SRC, 4);
-    store_32(packet->ipv4 + IPV4_SRC, own);
-    packet->ipv4[IPV4_TTL] = DEFAULT_TTL;
+    packet_set_addresses(packet, packet->address, packet->source, DEFAULT_TTL);
     memcpy(packet->udp + UDP_DST_PORT, packet->udp + UDP_SRC_PORT, 2);
     store_16(packet->udp + UDP_SRC_PORT, AGGREGATION_PORT);
     store_16(packet->udp + UDP_CHECKSUM, 0);
@@ -23,22 +20,20 @@ static void address_to_parent(struct aggregation *aggregation, struct verdict *v
     struct packet *packet = aggregation->packet;
     const uint64_t *parent = aggregation->uplink->arguments;
     packet->aggregation[AGGREGATION_VERSION] = version_and_op(op);
-    packet->aggregation[AGGREGATION_WORKER] = (uint8_t)parent[4];
+    packet->aggregation[AGGREGATION_WORKER] = (uint8_t)parent[UPLINK_WORKER];
     packet_set_vlan(packet, 0); // the packet is a worker's
     store_48(packet->ethernet + ETHERNET_SRC, aggregation->switch_mac);
-    store_48(packet->ethernet + ETHERNET_DST, parent[1]);
-    memcpy(packet->ipv4 + IPV4_SRC, packet->ipv4 + IPV4_DST, 4);
-    store_32(packet->ipv4 + IPV4_DST, (uint32_t)parent[2]);
-    packet->ipv4[IPV4_TTL] = DEFAULT_TTL;
+    store_48(packet->ethernet + ETHERNET_DST, parent[UPLINK_MAC]);
+    packet_set_addresses(packet, packet->address, ip_of_words(&parent[UPLINK_IP]), DEFAULT_TTL);
     store_16(packet->udp + UDP_SRC_PORT, AGGREGATION_PORT);
-    store_16(packet->udp + UDP_DST_PORT, (uint32_t)parent[3]);
+    store_16(packet->udp + UDP_DST_PORT, (uint32_t)parent[UPLINK_UDP_PORT]);
     store_16(packet->udp + UDP_CHECKSUM, 0);
-    verdict->egress_port = (unsigned)parent[0];
+    verdict->egress_port = (unsigned)parent[UPLINK_PORT];
 }
 
 // Sets the worker number in a packet from the parent: the parent's numbers are not those of the workers here.
 static void set_worker_from_parent(struct aggregation *aggregation) {
-    const bool named = aggregation->packet->header.worker == aggregation->uplink->arguments[4];
+    const bool named = aggregation->packet->header.worker == aggregation->uplink->arguments[UPLINK_WORKER];
     aggregation->packet->aggregation[AGGREGATION_WORKER] = named ? aggregation->half->envoy : NOBODY;
 }
 
@@ -56,7 +51,7 @@ static uint8_t *resize_values(struct aggregation *aggregation, unsigned lanes) {
     packet->aggregation[AGGREGATION_PRESENT] = (uint8_t)lanes;
     size_t length = (size_t)(payload - packet->udp);
     store_16(packet->udp + UDP_LENGTH, (uint32_t)length);
-    store_16(packet->ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(length + IPV4_SIZE));
+    packet_set_ip_payload(packet, length);
     return values;
 }
 

@@ -20,18 +20,18 @@ static bool is_direct(const struct results *results, const struct plane *plane, 
     for (size_t at = 0; at < group->count; at++) {
         const struct replica *replica = &group->replicas[at];
         struct port *port = results->ports[replica->port];
-        const struct action *loss = table_apply(&plane->tables[TABLE_LOSS_OUT], replica->port, 0, NULL);
+        const struct action *loss = table_apply(&plane->tables[TABLE_LOSS_OUT], key_of(replica->port), NULL);
         const struct action *address =
-            table_apply(&plane->tables[TABLE_WORKERS], (uint64_t)delivery->job << 16 | replica->instance, 0, NULL);
+            table_apply(&plane->tables[TABLE_WORKERS], key_of_worker((uint16_t)delivery->job, replica->instance), NULL);
+        const struct ip ip = ip_of_words(&address->arguments[ADDRESS_IP]);
         if (port == NULL || !port->kind->udp || loss->id == ACTION_LOSE || replica->instance == 0 ||
             address->id != ACTION_ADDRESS || replica->port == plane->layout.cpu_port)
             return false;
-        delivery->worker[at].port = (struct udp_port *)(void *)port;
-        delivery->worker[at].address = (struct sockaddr_in){
-            .sin_family = AF_INET,
-            .sin_addr.s_addr = htonl((uint32_t)address->arguments[1]),
-            .sin_port = htons((uint16_t)address->arguments[2]),
-        };
+        struct udp_port *udp = (struct udp_port *)(void *)port;
+        if (ip_is_ipv4(ip) != ip_is_ipv4(udp->ip))
+            return false; // the general path drops such a RESULT
+        delivery->worker[at] =
+            (struct destination){.port = udp, .ip = ip, .udp_port = (uint16_t)address->arguments[ADDRESS_UDP_PORT]};
     }
     delivery->workers = (unsigned)group->count;
     return true;

@@ -5,12 +5,19 @@
 #include <stdlib.h>
 
 static size_t bucket_of(const struct table *table, const struct key *key) {
-    uint64_t hash = (key->words[0] ^ key->words[1] * UINT64_C(0x9E3779B97F4A7C15)) * UINT64_C(0xD6E8FEB86659FD93);
-    return (size_t)(hash ^ hash >> 32) & table->mask;
+    uint64_t hash = 0;
+    for (unsigned at = 0; at < KEY_WORDS; at++) {
+        hash = (hash ^ key->words[at]) * UINT64_C(0xD6E8FEB86659FD93);
+        hash ^= hash >> 32;
+    }
+    return (size_t)hash & table->mask;
 }
 
 static bool same(const struct key *a, const struct key *b) {
-    return a->words[0] == b->words[0] && a->words[1] == b->words[1];
+    uint64_t difference = 0;
+    for (unsigned at = 0; at < KEY_WORDS; at++)
+        difference |= a->words[at] ^ b->words[at];
+    return difference == 0;
 }
 
 bool table_create(struct table *table, size_t limit, enum action_id miss) {
@@ -83,8 +90,7 @@ int table_delete(struct table *table, const struct key *key) {
     return 0;
 }
 
-const struct action *table_apply(const struct table *table, uint64_t first, uint64_t second, bool *hit) {
-    const struct key key = {{first, second}};
+const struct action *table_apply(const struct table *table, struct key key, bool *hit) {
     const struct entry *entry = table_find(table, &key);
     if (hit != NULL)
         *hit = entry != NULL;
@@ -95,7 +101,7 @@ const struct action *table_apply_longest_prefix(const struct table *table, uint3
     for (unsigned length = 32;; length--) {
         uint32_t prefix = length == 0 ? 0 : address >> (32 - length) << (32 - length);
         bool hit;
-        const struct action *action = table_apply(table, prefix, length, &hit);
+        const struct action *action = table_apply(table, key_of_prefix(prefix, length), &hit);
         if (hit || length == 0)
             return action;
     }

@@ -9,7 +9,8 @@
 
 #include "program.h"
 
-#define MAX_ARGUMENTS 5
+#define MAX_ARGUMENTS 6
+#define KEY_WORDS 4
 
 struct action {
     enum action_id id;
@@ -17,8 +18,36 @@ struct action {
 };
 
 struct key {
-    uint64_t words[2];
+    uint64_t words[KEY_WORDS];
 };
+
+// The key of a table whose only field has at most 64 bits.
+static inline struct key key_of(uint64_t number) {
+    return (struct key){{number}};
+}
+
+// The key of a table whose only field is an IP address.
+static inline struct key key_of_ip(struct ip ip) {
+    return (struct key){{ip.high, ip.low}};
+}
+
+// The key of a prefix: an LPM table's.
+static inline struct key key_of_prefix(uint32_t prefix, unsigned length) {
+    return (struct key){{prefix, length}};
+}
+
+// The key of TABLE_WORKERS.
+static inline struct key key_of_worker(uint16_t job, uint16_t instance) {
+    return (struct key){{(uint64_t)job << 16 | instance}};
+}
+
+// The key of TABLE_JOBS.
+static inline struct key key_of_member(unsigned ingress_port, struct ip source, uint16_t source_port, uint16_t job,
+                                       uint16_t generation, uint8_t worker, unsigned vlan) {
+    return (struct key){{source.high, source.low,
+                         (uint64_t)worker << 48 | (uint64_t)generation << 32 | (uint32_t)source_port << 16 | job,
+                         (uint64_t)vlan << 9 | ingress_port}};
+}
 
 struct entry {
     struct key key;
@@ -50,7 +79,7 @@ int table_modify(struct table *table, const struct key *key, const struct action
 int table_delete(struct table *table, const struct key *key);
 
 // Returns the action of the entry, or the default action; `hit` may be NULL.
-const struct action *table_apply(const struct table *table, uint64_t first, uint64_t second, bool *hit);
+const struct action *table_apply(const struct table *table, struct key key, bool *hit);
 // Returns the action of the longest matching prefix of an IPv4 address, or the default action.
 const struct action *table_apply_longest_prefix(const struct table *table, uint32_t address);
 

@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "sockets.h"
+
 #define WAIT_MS 20      // longest wait for room in a socket's buffer
 #define NO_WAIT_MS 1000 // time without such waits after one of them was not enough
 #define KEPT_S 10       // time for which an entry of `unsegmented` is valid
@@ -59,29 +61,36 @@ static void add_control(struct msghdr *message, int level, int type, const void 
     message->msg_controllen += CMSG_SPACE(size);
 }
 
-static struct msghdr message_to(const struct destination *to, unsigned ecn, struct iovec *piece,
-                                union control *control) {
-    struct msghdr message = {
-        .msg_name = (void *)(uintptr_t)&to->address,
-        .msg_namelen = sizeof to->address,
-        .msg_iov = piece,
-        .msg_iovlen = 1,
-        .msg_control = control,
-    };
-    if (ecn != ECN_ECT_0) // which is the socket's
-        add_control(&message, IPPROTO_IP, IP_TOS, &(int){(int)ecn}, sizeof(int));
-    return message;
-}
+// A message with what its header refers to.
+struct prepared_message {
+    struct msghdr message;
+    union socket_address address;
+    struct iovec piece;
+    union control control;
+};
 
-static struct iovec piece_of(const uint8_t *data, size_t size) {
-    return (struct iovec){(void *)(uintptr_t)data, size};
+static void prepare(struct prepared_message *prepared, const struct destination *to, unsigned ecn, const uint8_t *data,
+                    size_t size) {
+    prepared->piece = (struct iovec){(void *)(uintptr_t)data, size};
+    prepared->message = (struct msghdr){
+        .msg_name = &prepared->address,
+        .msg_namelen = socket_address_write(&prepared->address, to->ip, to->udp_port),
+        .msg_iov = &prepared->piece,
+        .msg_iovlen = 1,
+        .msg_control = &prepared->control,
+    };
+    if (ecn == ECN_ECT_0) // which is the socket's
+        return;
+    if (ip_is_ipv4(to->ip))
+        add_control(&prepared->message, IPPROTO_IP, IP_TOS, &(int){(int)ecn}, sizeof(int));
+    else
+        add_control(&prepared->message, IPPROTO_IPV6, IPV6_TCLASS, &(int){(int)ecn}, sizeof(int));
 }
 
 static int send_one(const struct destination *to, unsigned thread, unsigned ecn, const uint8_t *data, size_t size) {
-    struct iovec piece = piece_of(data, size);
-    union control control;
-    struct msghdr message = message_to(to, ecn, &piece, &control);
-    int error = send_message(to->port, thread, &message);
+    struct prepared_message prepared;
+    prepare(&prepared, to, ecn, data, size);
+    int error = send_message(to->port, thread, &prepared.message);
     count_sent(&to->port->port, 1, error == 0);
     return error;
 }
@@ -96,25 +105,25 @@ static void send_one_by_one(const struct destination *to, unsigned thread, const
 }
 
 // --- destinations without segmentation -------------------------------------------------------------------------------
-// An entry contains the address, the smallest size of datagrams that are not split up, and the second until which this
-// is valid, since routes and interfaces change. An entry is one word, so relaxed atomics suffice. Two addresses with
-// the same hash replace each other's entry.
+// An entry contains the address (of IPv6, a hash of it), the smallest size of datagrams that are not split up, and the
+// second until which this is valid, since routes and interfaces change. An entry is one word, so relaxed atomics
+// suffice. Two addresses with the same hash replace each other's entry.
 
 static _Atomic uint64_t *unsegmented_at(const struct destination *to) {
-    return &to->port->unsegmented[hash_to_6_bits(to->address.sin_addr.s_addr)];
+    return &to->port->unsegmented[hash_to_6_bits(ip_hash(to->ip))];
 }
 
 _Static_assert(UNSEGMENTED == 64, "the hash has six bits");
 
 static bool goes_unsegmented(const struct destination *to, size_t size) {
     uint64_t entry = atomic_load_explicit(unsegmented_at(to), memory_order_relaxed);
-    return entry >> 32 == to->address.sin_addr.s_addr && size >= (entry >> 16 & 0xFFFF) &&
+    return entry >> 32 == ip_hash(to->ip) && size >= (entry >> 16 & 0xFFFF) &&
            (int16_t)(uint16_t)(entry - now_ms() / 1000) > 0;
 }
 
 static void remember_unsegmented(const struct destination *to, size_t size) {
     uint64_t until = (now_ms() / 1000 + KEPT_S) & 0xFFFF;
-    uint64_t entry = (uint64_t)to->address.sin_addr.s_addr << 32 | (uint64_t)size << 16 | until;
+    uint64_t entry = (uint64_t)ip_hash(to->ip) << 32 | (uint64_t)size << 16 | until;
     atomic_store_explicit(unsegmented_at(to), entry, memory_order_relaxed);
 }
 
@@ -136,11 +145,10 @@ void udp_send_batch(const struct destination *to, unsigned thread, const struct 
         send_one_by_one(to, thread, batch, 0);
         return;
     }
-    struct iovec piece = piece_of(batch->data, batch->count * batch->size);
-    union control control;
-    struct msghdr message = message_to(to, batch->ecn, &piece, &control);
-    add_control(&message, SOL_UDP, UDP_SEGMENT, &(uint16_t){(uint16_t)batch->size}, sizeof(uint16_t));
-    int error = send_message(to->port, thread, &message);
+    struct prepared_message prepared;
+    prepare(&prepared, to, batch->ecn, batch->data, batch->count * batch->size);
+    add_control(&prepared.message, SOL_UDP, UDP_SEGMENT, &(uint16_t){(uint16_t)batch->size}, sizeof(uint16_t));
+    int error = send_message(to->port, thread, &prepared.message);
     if (error == EINVAL || error == EIO || error == EMSGSIZE || error == EOPNOTSUPP)
         send_refused_batch(to, thread, batch, error); // the kernel, the interface or its MTU does not allow it
     else

@@ -5,8 +5,6 @@
 #ifndef NATIVE_UDP_H
 #define NATIVE_UDP_H
 
-#include <netinet/in.h>
-
 #include "plane.h"
 #include "port.h"
 
@@ -16,7 +14,7 @@
 
 struct udp_port {
     struct port port;
-    uint32_t ip;
+    struct ip ip;
     unsigned threads;
     // Destinations to which the kernel does not split up batches: see udp.c.
     _Atomic uint64_t unsegmented[UNSEGMENTED];
@@ -31,7 +29,8 @@ static inline unsigned hash_to_6_bits(uint32_t value) {
 
 struct destination {
     struct udp_port *port;
-    struct sockaddr_in address;
+    struct ip ip;
+    uint16_t udp_port;
 };
 
 struct batch {

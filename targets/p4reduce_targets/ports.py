@@ -5,18 +5,26 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import ipaddress
 import socket
 import struct
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from p4reduce.control.diagnostics import of_os
 from p4reduce.protocol.constants import AGGREGATION_PORT, ECN_ECT_0, ECN_MASK
-from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_of
-from p4reduce.transport.frames import HEADERS, frame_headers
+from p4reduce.transport.addresses import (
+    family_of,
+    is_ipv6,
+    join_host_port,
+    packed,
+    split_host_port,
+    unpacked,
+    why_not_a_host,
+)
+from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_message, ecn_of
+from p4reduce.transport.frames import HEADERS, IPV6_HEADERS, UDP, frame_headers
+from p4reduce.transport.udp import set_options
 from p4reduce_targets.interfaces import (
     SOL_PACKET,
     BoundInterface,
@@ -30,7 +38,6 @@ LARGEST_FRAME = 65536 + 18
 REMEMBERED = 4096  # entries in the caches of headers and addresses, which strangers could fill
 
 ETHERTYPE_VLAN = 0x8100
-_IPV4_START = b"\x08\x00\x45"  # the EtherType, then IP version 4 and a header of 5 words
 
 PACKET_AUXDATA = 8
 PACKET_IGNORE_OUTGOING = 23
@@ -127,35 +134,29 @@ class Port(PortInfo, Protocol):
 
 
 class UdpPort:
-    """A port that is a UDP socket. It builds an Ethernet/IPv4/UDP frame around each datagram that it receives.
+    """A port that is a UDP socket. It builds an Ethernet/IP/UDP frame around each datagram that it receives.
 
-    A frame is sent as a datagram, with its ECN, to the IPv4 and UDP destination in its headers. Others are dropped.
+    A frame is sent as a datagram, with its ECN, to the IP and UDP destination in its headers. Others are dropped, as
+    are those of the family that is not the socket's.
     """
 
-    def __init__(self, number: int, host: str, port: int) -> None:
+    def __init__(self, number: int, ip: str, port: int) -> None:
         self.number = number
         self.interface = None
         self.received = self.sent = self.dropped = 0
-        address = ipv4_address(number, host)
-        if address.is_unspecified or address.is_multicast:
-            # The frame needs the address that the peer sent to, which a wildcard socket does not report.
-            raise PortError(f"port {number}: udp address {host} must be one of this machine's own, as 127.0.0.1")
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._ipv6 = is_ipv6(ip)
+        self._ip = packed(ip)
+        self._socket = socket.socket(family_of(ip), socket.SOCK_DGRAM)
         try:
             self._socket.setblocking(False)
             _enlarge(self._socket)
-            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_ECT_0)
-            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-            self._socket.bind((host, port))
+            set_options(self._socket)
+            self._socket.bind((ip, port))
         except OSError as error:
             self._socket.close()
-            raise cannot_open(number, f"udp:{host}:{port}", error) from None
-        except OverflowError as error:
-            self._socket.close()
-            raise PortError(f"port {number}: cannot open udp:{host}:{port}: {error}") from None
-        self._ip = address.packed
-        self.name = f"udp:{host}:{self._socket.getsockname()[1]}"
-        self._headers: dict[tuple[tuple[str, int], int, int], bytes] = {}
+            raise cannot_open(number, f"udp:{join_host_port(ip, port)}", error) from None
+        self.name = f"udp:{join_host_port(ip, self._socket.getsockname()[1])}"
+        self._headers: dict[tuple[Any, int, int], bytes] = {}
         self._addresses: dict[bytes, tuple[str, int]] = {}
 
     def fileno(self) -> int:
@@ -176,22 +177,20 @@ class UdpPort:
         return frames
 
     def send(self, frame: bytes) -> None:
-        # Bytes: 15 TOS, 20..21 fragment, 23 protocol, 30..33 destination, 36..37 destination port, 38..39 UDP length.
-        if len(frame) < HEADERS.size or frame[12:15] != _IPV4_START or frame[23] != socket.IPPROTO_UDP:
+        at = _udp_offset(frame, self._ipv6)
+        end = at + int.from_bytes(frame[at + 4 : at + 6], "big")
+        if not at or not at + UDP.size <= end <= len(frame):
             self.dropped += 1
             return
-        end = 34 + (frame[38] << 8 | frame[39])
-        if not HEADERS.size <= end <= len(frame) or frame[20] & 0x3F or frame[21]:
-            self.dropped += 1
-            return
-        address = self._addresses.get(frame[30:38]) or self._address(frame[30:38])
-        ecn = frame[15] & ECN_MASK
+        # The destination's address, both ports.
+        destination = frame[at - len(self._ip) : at + 4]
+        address = self._addresses.get(destination) or self._address(destination)
+        ecn = (frame[15] >> 4 if self._ipv6 else frame[15]) & ECN_MASK
         try:
             if ecn == ECN_ECT_0:  # which is the socket's
-                self._socket.sendto(frame[42:end], address)
+                self._socket.sendto(frame[at + UDP.size : end], address)
             else:
-                tos = (socket.IPPROTO_IP, socket.IP_TOS, ecn.to_bytes(4, sys.byteorder))
-                self._socket.sendmsg([frame[42:end]], [tos], 0, address)
+                self._socket.sendmsg([frame[at + UDP.size : end]], [ecn_message(ecn, ipv6=self._ipv6)], 0, address)
         except OSError:
             self.dropped += 1
         else:
@@ -200,21 +199,36 @@ class UdpPort:
     def close(self) -> None:
         self._socket.close()
 
-    def _header(self, peer: tuple[str, int], length: int, ecn: int) -> bytes:
-        source = socket.inet_aton(peer[0])
-        own = b"\x02\x00" + self._ip, self._ip, AGGREGATION_PORT
-        header = frame_headers((b"\x02\x00" + source, source, peer[1]), own, length, ecn=ecn)
+    def _header(self, peer: tuple[Any, ...], length: int, ecn: int) -> bytes:
+        source = packed(peer[0])
+        own = synthetic_mac(self._ip), self._ip, AGGREGATION_PORT
+        header = frame_headers((synthetic_mac(source), source, peer[1]), own, length, ecn=ecn)
         if len(self._headers) >= REMEMBERED:
             self._headers.clear()
         self._headers[peer, length, ecn] = header
         return header
 
     def _address(self, destination: bytes) -> tuple[str, int]:
-        address = (socket.inet_ntoa(destination[:4]), int.from_bytes(destination[6:8], "big"))
+        address = (unpacked(destination[:-4]), int.from_bytes(destination[-2:], "big"))
         if len(self._addresses) >= REMEMBERED:
             self._addresses.clear()
         self._addresses[destination] = address
         return address
+
+
+def synthetic_mac(ip: bytes) -> bytes:
+    """Return the MAC address, in the frames of a UDP port, of a host: 02:00 and the end of its address."""
+    return b"\x02\x00" + ip[-4:]
+
+
+def _udp_offset(frame: bytes, ipv6: bool) -> int:
+    """Return where the UDP header begins in a frame of this family that is not a fragment; 0 for other frames."""
+    if ipv6:
+        is_udp = len(frame) >= IPV6_HEADERS.size and frame[12:14] == b"\x86\xdd" and frame[14] >> 4 == 6
+        return 54 if is_udp and frame[20] == socket.IPPROTO_UDP else 0
+    # The EtherType, then IP version 4 and a header of 5 words.
+    is_udp = len(frame) >= HEADERS.size and frame[12:15] == b"\x08\x00\x45" and frame[23] == socket.IPPROTO_UDP
+    return 34 if is_udp and not (frame[20] & 0x3F or frame[21]) else 0
 
 
 class EthPort:
@@ -285,14 +299,23 @@ def with_tag(frame: bytes, auxiliary: Iterable[tuple[int, int, bytes]]) -> bytes
     return frame
 
 
-def ipv4_address(number: int, host: str) -> ipaddress.IPv4Address:
-    """Return the address of a UDP port. Raises PortError."""
+def udp_address(spec: PortSpec) -> tuple[str, int]:
+    """Return the IP address, in canonical form, and the UDP port of a port. Raises PortError."""
+    what = f"--port '{spec.number}={spec.name}'"
+    port = spec.address.rpartition(":")[2]
+    if not _is_number(port) or int(port) > 65535:
+        raise PortError(f"{what}: accepted is {spec.number}=udp:ADDRESS:PORT, PORT a number (0: any free one)")
     try:
-        return ipaddress.IPv4Address(host)
+        ip, number = split_host_port(spec.address)
+        why = why_not_a_host(ip)
     except ValueError:
-        raise PortError(
-            f"port {number}: UDP address {host!r}: must be an IPv4 address, as 127.0.0.1; IPv6 is not supported"
-        ) from None
+        number = None
+    if number is None:
+        raise PortError(f"{what}: ADDRESS must be an IP address, as 127.0.0.1 or [::1]")
+    if why:
+        # The frame needs the address that the peer sent to, which a wildcard socket does not report.
+        raise PortError(f"{what}: ADDRESS must be one of this machine's own, as 127.0.0.1 or [::1]; {why}")
+    return ip, number
 
 
 def check_ports(ports: Sequence[PortSpec], cpu_port: int) -> None:
@@ -338,11 +361,7 @@ def open_port(spec: PortSpec) -> Port:
     """Open a port; UDP port 0 is any free one. Raises PortError."""
     if spec.kind == "eth":
         return EthPort(spec.number, spec.address)
-    host, _, port = spec.address.rpartition(":")
-    if not _is_number(port):
-        text = f"{spec.number}={spec.name}"
-        raise PortError(f"--port {text!r}: accepted is {spec.number}=udp:ADDRESS:PORT, PORT a number (0: any free one)")
-    return UdpPort(spec.number, host, int(port))
+    return UdpPort(spec.number, *udp_address(spec))
 
 
 def _is_number(text: str) -> bool:

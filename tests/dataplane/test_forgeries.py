@@ -90,7 +90,7 @@ def test_service_vlans_and_second_tags_are_bridged(switch: Switch) -> None:
 def test_neither_are_they_routed(switch: Switch) -> None:
     switch.insert(Entry(ROUTER_MACS, {"mac": frames.mac_number(ROUTER)}))
     params = {"port": 3, "source_mac": 0x02FE00000013, "next_hop_mac": 0x02AA00000003}
-    match = {"destination": (frames.ip_number("10.0.0.0"), 8)}
+    match = {"destination": (frames.address_number("10.0.0.0", 32), 8)}
     switch.insert(Entry(ROUTES, match, "SwitchIngress.forwarding.route", params))
     for source in (FORGER, SWITCH):
         found = switch.exchange((1, frames.udp_frame(source, replace(VICTIM, mac=ROUTER), b"x")))

@@ -19,7 +19,7 @@ ROUTER = "02:fe:00:00:00:01"
 
 def route(destination: str, length: int, port: int) -> Entry:
     params = {"port": port, "source_mac": 0x02FE00000010 + port, "next_hop_mac": 0x02AA00000000 + port}
-    match = {"destination": (frames.ip_number(destination), length)}
+    match = {"destination": (frames.address_number(destination, 32), length)}
     return Entry(ROUTES, match, "SwitchIngress.forwarding.route", params)
 
 

@@ -156,7 +156,7 @@ def test_other_frames_are_bridged_with_their_tags(switch: Switch) -> None:
 def test_tagged_frames_are_not_routed(switch: Switch) -> None:
     switch.insert(Entry(ROUTER_MACS, {"mac": frames.mac_number(ROUTER)}))
     params = {"port": 3, "source_mac": 0x02FE00000013, "next_hop_mac": 0x02AA00000003}
-    match = {"destination": (frames.ip_number("10.0.0.0"), 8)}
+    match = {"destination": (frames.address_number("10.0.0.0", 32), 8)}
     switch.insert(Entry(ROUTES, match, "SwitchIngress.forwarding.route", params))
     target = Host(ROUTER, "10.1.2.3")
     assert switch.exchange((1, frames.udp_frame(replace(HOST, vlan=0), target, b"x"))).ports.keys() == {3}

@@ -154,7 +154,7 @@ def random_datagram(
 def test_changes_take_effect_at_once() -> None:
     with UdpSwitch(2, ports=2) as switch:
         both, second = switch.both, switch.job.delivery(1)
-        own = Entry(OWN_ADDRESSES, {"address": frames.ip_number(LOOPBACK)}, "SwitchIngress.own_address.own", {"mac": 1})
+        own = Entry(OWN_ADDRESSES, {"address": LOOPBACK}, "SwitchIngress.own_address.own", {"mac": 1})
         lost = Entry(LOSS_OUT, {"port": 2}, "SwitchEgress.drop_simulator.lose", {"threshold": ALL})
         changes = [
             lambda: both.insert(lost),
@@ -243,7 +243,7 @@ def test_an_address_that_nobody_has_holds_nobody_up() -> None:
         assert dropped >= 6000
 
 
-@pytest.mark.parametrize("address", ["[::1]:0", "::1:0", "localhost:0"])
-def test_an_address_that_is_not_ipv4(address: str) -> None:
-    with pytest.raises(PortError, match=r"must be an IPv4 address, as .*; IPv6 is not supported"):
+@pytest.mark.parametrize("address", ["::1:0", "localhost:0"])
+def test_no_address(address: str) -> None:
+    with pytest.raises(PortError, match=r"ADDRESS must be an IP address, as .*"):
         NativeSwitch([PortSpec(1, "udp", address)])

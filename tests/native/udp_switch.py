@@ -64,7 +64,7 @@ class UdpSwitch(ExitStack):
         self.running, self.reference = self.switch.load(CONFIG), load(CONFIG)
         self.switch.run_program(self.running)
         self.both = Direct("both", Both(self.running, self.reference), SHIPPED)
-        self.host = frames.Host((0x0200 << 32 | frames.ip_number(ip)).to_bytes(6, "big").hex(":"), ip)
+        self.host = frames.Host((0x0200 << 32 | frames.address_number(ip, 32)).to_bytes(6, "big").hex(":"), ip)
         self.both.own_address(self.host)
         self.workers: list[socket.socket] = []
         self._sent: Counter[int] = Counter()
@@ -85,7 +85,7 @@ class UdpSwitch(ExitStack):
         """Deliver the rank's packets to this address instead."""
         entry = self.job.delivery(rank)
         self.both.delete(entry)
-        self.both.insert(replace(entry, params={**entry.params, "ip": frames.ip_number(ip), "udp_port": udp_port}))
+        self.both.insert(replace(entry, params={**entry.params, "ip": ip, "udp_port": udp_port}))
 
     def set_group(self, *replicas: tuple[int, int]) -> None:
         self.both.client.write_group(0, self.job.group, replicas)

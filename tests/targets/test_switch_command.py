@@ -139,8 +139,8 @@ def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
         ([*UDP, "--target", "bmv2"], 1, "BMv2 needs a network interface, 1=eth:INTERFACE"),
         ([*UDP, "--threads", "2"], 2, "needs --target native"),
         ([*UDP, *UDP, *NATIVE], 2, "port 1 is given twice"),
-        ([*NATIVE, "--port", "1=udp:0.0.0.0:5000"], 1, "must be one of this machine's own addresses"),
-        ([*NATIVE, "--port", "1=udp:127.0.0.1:70000"], 1, "must be one of this machine's own addresses and a UDP port"),
+        ([*NATIVE, "--port", "1=udp:0.0.0.0:5000"], 1, "ADDRESS must be one of this machine's own"),
+        ([*NATIVE, "--port", "1=udp:127.0.0.1:70000"], 1, "PORT a number"),
         (
             [*NATIVE, "--port", "1=udp:192.0.2.1:5000"],
             1,

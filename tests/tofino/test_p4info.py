@@ -53,7 +53,16 @@ def test_contract(name: str) -> None:
         del wanted["tables"][UPLINKS]
     del wanted["tables"][WORKERS][1]["SwitchEgress.delivery.address_in_vlan"]
     assert wanted["tables"][JOBS][0].pop()[1] == "vlan"
-    assert found == wanted
+    assert found == in_ipv4(wanted)
+
+
+def in_ipv4(contract: Any) -> Any:
+    """Return the contract with addresses of 32 bits."""
+    if isinstance(contract, dict):
+        return {key: in_ipv4(value) for key, value in contract.items()}
+    if isinstance(contract, list | tuple):
+        return type(contract)(map(in_ipv4, contract))
+    return 32 if contract == 128 else contract
 
 
 def registers(path: Path) -> dict[str, int]:

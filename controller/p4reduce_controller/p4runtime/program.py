@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from importlib import resources
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, ip_address
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from google.protobuf import text_format
 from p4reduce.protocol.constants import PARENT
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, build_for
 from p4reduce_controller.switches.aggregator import Direction, Heard, Layout, Placement
-from p4reduce_controller.switches.frames import OUTCOMES
+from p4reduce_controller.switches.frames import OUTCOMES, Endpoint
 
 P4INFO = "p4info.txtpb"
 DEVICE_CONFIGS = {"p4reduce.json": "BMv2, sim, native", "p4reduce.bin": "Tofino"}
@@ -45,6 +45,8 @@ _COUNTERS = {
     "forgeries": "Ingress.forgeries",
 }
 _METER = "Ingress.aggregation.hellos"
+_IPV6_BITS = 128
+_IPV4_MAPPED = 0xFFFF << 32
 _MEMBERS = "Ingress.aggregation.admission.counted"
 
 
@@ -98,6 +100,7 @@ class Program:
         self._members = next((one.name for one in schema.direct_counters if one.name.endswith(_MEMBERS)), "")
         fields = schema.tables[self._tables["jobs"]].match_fields
         self.knows_vlans = any(field.name == "vlan" for field in fields)
+        self.knows_ipv6 = any(field.name == "source_ip" and field.bitwidth == _IPV6_BITS for field in fields)
         cells = schema.counters[self._counters["outcomes"]].size
         if cells != len(OUTCOMES):
             raise PipelineError(f"its counter `outcomes` has {cells} cells, and this controller knows {len(OUTCOMES)}")
@@ -127,7 +130,7 @@ class Program:
                 "jobs",
                 {
                     "ingress_port": port,
-                    "source_ip": sender.ip,
+                    "source_ip": self._address(sender.ip),
                     "source_port": sender.udp_port,
                     "job": job.job,
                     "generation": job.generation,
@@ -148,14 +151,14 @@ class Program:
     def uplinks(self, job: Placement) -> list[fy.P4TableEntry]:
         if job.parent is None or "uplinks" not in self._tables:
             return []
-        way = {"port": job.parent.port, **vars(job.parent.endpoint), "worker": job.parent.worker}
+        way = {"port": job.parent.port, **self._endpoint(job.parent.endpoint), "worker": job.parent.worker}
         return [self._entry("uplinks", {"job": job.job}, "uplink", **way)]
 
     def deliveries(self, job: Placement) -> list[fy.P4TableEntry]:
         return [self._delivery(job.job, index + 1, worker) for index, worker in enumerate(job.workers)]
 
     def _delivery(self, job: int, instance: int, worker: Heard) -> fy.P4TableEntry:
-        match, address = {"job": job, "instance": instance}, vars(worker.sender)
+        match, address = {"job": job, "instance": instance}, self._endpoint(worker.sender)
         if worker.vlan and self.knows_vlans:
             return self._entry("workers", match, "address_in_vlan", **address, vlan=worker.vlan)
         return self._entry("workers", match, "address", **address)
@@ -168,11 +171,11 @@ class Program:
     # Entries of the switch itself.
 
     def own_address(self, ip: str, mac: str) -> fy.P4TableEntry:
-        return self._entry("own_addresses", {"address": ip}, "own", mac=mac)
+        return self._entry("own_addresses", {"address": self._address(ip)}, "own", mac=mac)
 
     def own_source(self, ip: str) -> fy.P4TableEntry:
         """Return the entry that treats frames from this address as forged, since only the switch may use it."""
-        return self._entry("own_sources", {"address": ip}, "forged")
+        return self._entry("own_sources", {"address": self._address(ip)}, "forged")
 
     def host(self, mac: str, port: int) -> fy.P4TableEntry:
         return self._entry("mac_addresses", {"mac": mac}, "forward", port=port)
@@ -218,6 +221,16 @@ class Program:
     def members(self) -> list[fy.P4DirectCounterEntry]:
         """Return the request for what each member of each job has sent; [] if the program does not count that."""
         return [fy.P4DirectCounterEntry(self._members)] if self._members else []
+
+    def _endpoint(self, endpoint: Endpoint) -> dict[str, Any]:
+        return {"mac": endpoint.mac, "ip": self._address(endpoint.ip), "udp_port": endpoint.udp_port}
+
+    def _address(self, ip: str) -> int:
+        """Return an address as the tables have it. Where they have IPv6's, an IPv4 address is ::ffff:a.b.c.d."""
+        address = ip_address(ip)
+        if address.version == 6 and not self.knows_ipv6:
+            raise ValueError(f"address {ip}: the switch's program accepts only IPv4")
+        return int(address) | (_IPV4_MAPPED if address.version == 4 and self.knows_ipv6 else 0)
 
     def _entry(self, table: str, match: dict[str, Any], action: str, **arguments: Any) -> fy.P4TableEntry:
         name = self._tables[table]

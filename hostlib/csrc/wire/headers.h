@@ -42,6 +42,7 @@ enum {
 
     ICMP_SIZE = 4,
     ICMP_TYPE = 0,
+    ICMP_CODE = 1,
     ICMP_CHECKSUM = 2,
 
     UDP_SIZE = 8,

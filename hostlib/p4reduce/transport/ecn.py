@@ -28,3 +28,9 @@ def ecn_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
         if (level, kind) in _TRAFFIC_CLASSES:  # the kernel gives a TOS one byte, and a traffic class four
             return int.from_bytes(data, sys.byteorder) & ECN_MASK
     return 0
+
+
+def ecn_message(ecn: int, *, ipv6: bool) -> tuple[int, int, bytes]:
+    """Return the ancillary data with which `sendmsg` sends a packet with these ECN bits."""
+    level, kind = _TRAFFIC_CLASSES[ipv6]
+    return level, kind, ecn.to_bytes(4, sys.byteorder)

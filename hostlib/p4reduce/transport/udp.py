@@ -39,7 +39,7 @@ class UdpTransport(SocketTransport):
             raise TransportError(f"no UDP socket to the switch at {switch}: {error.strerror}") from error
         try:
             enlarge_buffers(self._socket)
-            _set_options(self._socket)
+            set_options(self._socket)
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
             self._socket.connect((switch.ip, switch.udp_port))
@@ -89,7 +89,7 @@ def path_mtu(sock: socket.socket) -> int:
     return sock.getsockopt(socket.IPPROTO_IP, IP_MTU)
 
 
-def _set_options(sock: socket.socket) -> None:
+def set_options(sock: socket.socket) -> None:
     """Set the options of the socket's family.
 
     Fragments are never sent, and ICMP about a smaller path MTU is ignored, because anybody can forge it. Switches send

@@ -2,11 +2,12 @@
 // A load generator: synthetic workers that send DATA as fast as the switch answers, to measure the switch without the
 // cost of real workers. It prints one line of JSON.
 //
-//   native_load [workers] [slots] [rounds] [threads] [active lanes]
+//   native_load [workers] [slots] [rounds] [threads] [active lanes] [4 or 6, for IPv4 or IPv6]
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "native.h"
+#include "sockets.h"
 #include "tables.h"
 #include "wire/bytes.h"
 #include "wire/headers.h"
@@ -31,6 +33,7 @@
 
 struct options {
     unsigned workers, slots, rounds, threads, lanes;
+    bool ipv6;
 };
 
 static void fail(const char *what) {
@@ -86,7 +89,8 @@ static void begin_round(struct worker *worker, unsigned slot) {
         send_chain(worker);
 }
 
-static void run_worker(const struct options *options, unsigned rank, int socket, const struct sockaddr_in *to) {
+static void run_worker(const struct options *options, unsigned rank, int socket, const union socket_address *to,
+                       socklen_t to_size) {
     struct worker worker = {.options = options, .socket = socket};
     worker.heads = calloc(options->slots, HEAD);
     worker.rounds = calloc(options->slots, sizeof *worker.rounds);
@@ -103,7 +107,7 @@ static void run_worker(const struct options *options, unsigned rank, int socket,
         store_16(head + AGGREGATION_GENERATION, 1);
         store_32(head + AGGREGATION_FINGERPRINT, 0xC0FFEE00 | head[AGGREGATION_ACTIVE]);
     }
-    if (connect(socket, (const struct sockaddr *)to, sizeof *to) != 0)
+    if (connect(socket, &to->any, to_size) != 0)
         fail("connect");
     for (unsigned slot = 0; slot < options->slots; slot++)
         begin_round(&worker, slot);
@@ -151,14 +155,13 @@ static void run_worker(const struct options *options, unsigned rank, int socket,
 
 // --- the switch ------------------------------------------------------------------------------------------------------
 
-static int worker_socket(struct sockaddr_in *address) {
-    int made = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1, size = BUFFER;
-    socklen_t length = sizeof *address;
+static int worker_socket(union socket_address *address, struct ip ip) {
+    socklen_t length = socket_address_write(address, ip, 0);
+    int made = socket(address->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1, size = BUFFER;
     setsockopt(made, SOL_UDP, UDP_GRO, &on, sizeof on);
     if (setsockopt(made, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof size) != 0)
         setsockopt(made, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
-    if (bind(made, (struct sockaddr *)address, sizeof *address) != 0 ||
-        getsockname(made, (struct sockaddr *)address, &length) != 0)
+    if (bind(made, &address->any, length) != 0 || getsockname(made, &address->any, &length) != 0)
         fail("bind");
     return made;
 }
@@ -171,30 +174,31 @@ static void check(int error, const char *what) {
 }
 
 int main(int count, char **arguments) {
-    unsigned numbers[] = {4, 256, 400, 1, LANES};
-    for (int at = 1; at < count && at <= 5; at++)
+    unsigned numbers[] = {4, 256, 400, 1, LANES, 4};
+    for (int at = 1; at < count && at <= 6; at++)
         numbers[at - 1] = (unsigned)strtoul(arguments[at], NULL, 10);
-    const struct options options = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+    const struct options options = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5] == 6};
     struct native_switch *native = native_open(options.threads);
     struct plane *plane = native_plane_create(native, LANES, BLOCK, 2 * options.slots, 510, 512);
     uint16_t udp_port = 0;
-    check(native_add_udp(native, 1, INADDR_LOOPBACK, &udp_port), "udp");
-
-    uint64_t key[2] = {INADDR_LOOPBACK, 0}, arguments_of[MAX_ARGUMENTS] = {0x020000000001};
-    check(native_insert(native, plane, TABLE_OWN_ADDRESSES, key, ACTION_OWN, arguments_of), "own address");
+    const struct ip ip = options.ipv6 ? (struct ip){0, 1} : ip_of_ipv4(INADDR_LOOPBACK);
+    const struct key own = key_of_ip(ip);
+    check(native_add_udp(native, 1, own.words, &udp_port), "udp");
+    uint64_t arguments_of[MAX_ARGUMENTS] = {0x020000000001};
+    check(native_insert(native, plane, TABLE_OWN_ADDRESSES, own.words, ACTION_OWN, arguments_of), "own address");
     int *sockets = calloc(options.workers, sizeof *sockets);
     uint16_t *replicas = calloc(2 * options.workers, sizeof *replicas);
     for (unsigned rank = 0; rank < options.workers; rank++) {
-        struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        sockets[rank] = worker_socket(&address);
-        uint64_t jobs[2] = {jobs_key_first(INADDR_LOOPBACK, ntohs(address.sin_port), JOB),
-                            jobs_key_second(1, 1, (uint8_t)rank, 0)};
+        union socket_address address;
+        sockets[rank] = worker_socket(&address, ip);
+        const uint16_t worker_port = socket_address_port(&address);
+        const struct key member = key_of_member(1, ip, worker_port, JOB, 1, (uint8_t)rank, 0);
         uint64_t admit[MAX_ARGUMENTS] = {UINT64_C(1) << rank, (UINT64_C(1) << options.workers) - 1, 0,
                                          2 * options.slots, JOB};
-        uint64_t worker[2] = {JOB << 16 | (rank + 1), 0};
-        uint64_t to[MAX_ARGUMENTS] = {0x020000000002, INADDR_LOOPBACK, ntohs(address.sin_port)};
-        check(native_insert(native, plane, TABLE_JOBS, jobs, ACTION_ADMIT, admit), "job");
-        check(native_insert(native, plane, TABLE_WORKERS, worker, ACTION_ADDRESS, to), "worker");
+        const struct key worker = key_of_worker(JOB, (uint16_t)(rank + 1));
+        uint64_t to[MAX_ARGUMENTS] = {0x020000000002, ip.high, ip.low, worker_port};
+        check(native_insert(native, plane, TABLE_JOBS, member.words, ACTION_ADMIT, admit), "job");
+        check(native_insert(native, plane, TABLE_WORKERS, worker.words, ACTION_ADDRESS, to), "worker");
         replicas[2 * rank] = 1;
         replicas[2 * rank + 1] = (uint16_t)(rank + 1);
     }
@@ -202,12 +206,12 @@ int main(int count, char **arguments) {
     native_run(native, plane);
     check(native_start(native), "start");
 
-    const struct sockaddr_in to = {
-        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(udp_port)};
+    union socket_address to;
+    const socklen_t to_size = socket_address_write(&to, ip, udp_port);
     double started = now();
     for (unsigned rank = 0; rank < options.workers; rank++)
         if (fork() == 0)
-            run_worker(&options, rank, sockets[rank], &to);
+            run_worker(&options, rank, sockets[rank], &to, to_size);
     int wrong = 0;
     for (unsigned rank = 0; rank < options.workers; rank++) {
         int status = 0;

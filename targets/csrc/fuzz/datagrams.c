@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct plane *fast, *slow;
     static struct native_switch *native;
     static struct context reference;
-    static struct udp_port port = {.port = {.kind = &udp_port_kind, .number = 1}, .ip = FUZZ_IP, .threads = 1};
+    static struct udp_port ports[FUZZ_FAMILIES];
     if (native == NULL) {
         native = native_open(1);
         if (native == NULL || !context_create(&reference, 0))
@@ -69,7 +69,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         fast = fuzz_plane();
         slow = fuzz_plane();
         native->plane = native->threads[0]->context.plane = fast;
-        native->ports[1] = &port.port;
+        for (unsigned family = 0; family < FUZZ_FAMILIES; family++) {
+            ports[family] = (struct udp_port){
+                .port = {.kind = &udp_port_kind, .number = 1 + family}, .ip = fuzz_ip(family), .threads = 1};
+            native->ports[1 + family] = &ports[family].port;
+        }
         native->threads[0]->context.emit = emit_of_thread;
         reference.plane = slow;
         reference.emit = emit_nothing;
@@ -81,8 +85,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     reference.counters = &slow->counters[1];
     thread->context.random = reference.random = 1;
     while (size >= 5) {
-        struct sockaddr_in peer = {.sin_addr.s_addr = htonl(FUZZ_IP),
-                                   .sin_port = htons((uint16_t)(FUZZ_UDP_PORT + data[0] % 4))};
+        const struct udp_port *port = &ports[data[0] >> 2 & 1];
+        const uint16_t udp_port = (uint16_t)(FUZZ_UDP_PORT + data[0] % 4);
         size_t length = load_16(data + 1), step = load_16(data + 3);
         const unsigned ecn = data[0] >> 6;
         data += 5;
@@ -91,18 +95,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             length = size;
         uint8_t *copy = malloc(length + 1); // of exactly its size, so that the sanitizer finds reads beyond it
         memcpy(copy, data, length);
-        const struct message message = {
-            .peer = &peer, .data = copy, .length = length, .segment_size = step != 0 ? step : length, .ecn = ecn};
-        process_datagrams(thread, &port, &message, fast_path_allowed(fast, &port));
+        const struct message message = {.ip = port->ip,
+                                        .udp_port = udp_port,
+                                        .data = copy,
+                                        .length = length,
+                                        .segment_size = step != 0 ? step : length,
+                                        .ecn = ecn};
+        process_datagrams(thread, port, &message, fast_path_allowed(fast, port));
         results_flush(&thread->results);
         batches_flush(&thread->batches);
         size_t at = 0;
         do {
             size_t one = step != 0 && length - at > step ? step : length - at;
             uint8_t *frame = context_frame(&reference);
-            udp_write_headers(&port, frame, FUZZ_IP, ntohs(peer.sin_port), ecn, one);
-            memcpy(frame + UDP_HEADERS_SIZE, copy + at, one);
-            pipeline_process(&reference, 1, UDP_HEADERS_SIZE + one);
+            const size_t headers = udp_headers_size(port);
+            udp_write_headers(port, frame, port->ip, udp_port, ecn, one);
+            memcpy(frame + headers, copy + at, one);
+            pipeline_process(&reference, port->port.number, headers + one);
             at += one;
         } while (at < length);
         compare(fast, slow);

@@ -13,8 +13,8 @@ from typing import Any
 
 from p4reduce_targets.dataplane import Batch, Call, Count, Exact, Key, Lpm, MeterConfig, Replica
 from p4reduce_targets.native.handle import Handle
-from p4reduce_targets.native.library import Arguments, Words
-from p4reduce_targets.native.numbers import METER_LIMIT
+from p4reduce_targets.native.library import Arguments, KeyWords, Words
+from p4reduce_targets.native.numbers import KEY_WORDS, METER_LIMIT, WORD_BITS, two_words
 from p4reduce_targets.native.program import Array, Layout, Table, implemented
 
 PORTS = 512
@@ -126,7 +126,7 @@ class NativeDataPlane:
             start = ctypes.c_void_p()
             size = self._call("process", port, frame, len(frame), ctypes.byref(start))
             if size == -errno.EMSGSIZE:
-                raise ValueError(f"port {port}, a frame of {len(frame)} bytes: ports are 0 to 511, frames up to 65553")
+                raise ValueError(f"port {port}, a frame of {len(frame)} bytes: ports are 0 to 511, frames up to 65593")
             _check(min(size, 0), "process")
             data = ctypes.string_at(start, size) if size else b""
         outputs = []
@@ -180,16 +180,16 @@ def _counts(where: str, count: Count) -> Any:
 
 
 def _key_words(name: str, key: Key, priority: int) -> Any:
-    """Return the key as two words of 64 bits, which hold all fields.
+    """Return the key as words of 64 bits, which hold all fields. `program.c` has their positions.
 
-    In an LPM table, the second word is the prefix length. `program.c` has their positions.
+    In an LPM table, the second word is the prefix length.
     """
     table = _table(name)
     if priority:
         raise ValueError(f"table {name}: priority is {priority}, and must be 0 as no field is ternary")
     if len(key) != len(table.fields):
         raise ValueError(f"table {name}: a key has {len(table.fields)} fields, not {len(key)}")
-    words = [0, 0]
+    words = [0] * KEY_WORDS
     for field, match in zip(table.fields, key, strict=True):
         if type(match) is not {"exact": Exact, "lpm": Lpm}[table.match]:
             raise ValueError(f"table {name}: {match} does not fit {field.name}, which is {table.match}")
@@ -200,8 +200,11 @@ def _key_words(name: str, key: Key, priority: int) -> Any:
                 raise ValueError(f"table {name}: prefix length {match.prefix_length} is not in 0..{field.bits}")
             value = value >> (field.bits - match.prefix_length) << (field.bits - match.prefix_length)
             words[1] = match.prefix_length
-        words[field.word] |= value << field.shift
-    return Words(*words)
+        if field.bits <= WORD_BITS:
+            words[field.word] |= value << field.shift
+        else:
+            words[field.word : field.word + 2] = two_words(value)
+    return KeyWords(*words)
 
 
 def _action(table: str, call: Call) -> tuple[int, Any]:
@@ -213,7 +216,10 @@ def _action(table: str, call: Call) -> tuple[int, Any]:
         raise ValueError(f"{call.action} takes {len(action.parameters)} arguments, not {len(call.arguments)}")
     for (parameter, bits), value in zip(action.parameters, call.arguments, strict=True):
         _check_width(f"{call.action}: {parameter}", value, bits)
-    return action.number, Arguments(*call.arguments)
+    words: list[int] = []
+    for (_, bits), value in zip(action.parameters, call.arguments, strict=True):
+        words += [value] if bits <= WORD_BITS else two_words(value)
+    return action.number, Arguments(*words)
 
 
 def _cell(kind: str, arrays: Mapping[str, Array], name: str, index: int) -> tuple[int, int]:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable
-from ctypes import POINTER, c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import p4reduce_targets
-from p4reduce_targets.native.numbers import MAX_ARGUMENTS
+from p4reduce_targets.native.numbers import KEY_WORDS, MAX_ARGUMENTS
 
 NAME = "libp4reduce_native.so"
 
 Words = c_uint64 * 2
+KeyWords = c_uint64 * KEY_WORDS
 Arguments = c_uint64 * MAX_ARGUMENTS
 _WORDS = POINTER(c_uint64)
 
@@ -28,7 +29,7 @@ _PLANE = c_void_p
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_open": (_SWITCH, [c_uint]),
     "native_close": (None, [_SWITCH]),
-    "native_add_udp": (c_int, [_SWITCH, c_uint, c_uint32, POINTER(c_uint16)]),
+    "native_add_udp": (c_int, [_SWITCH, c_uint, _WORDS, POINTER(c_uint16)]),
     "native_add_ethernet": (c_int, [_SWITCH, c_uint, c_char_p]),
     "native_add_socket": (c_int, [_SWITCH, c_uint, c_int]),
     "native_port_descriptor": (c_int, [_SWITCH, c_uint]),

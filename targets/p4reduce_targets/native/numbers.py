@@ -3,10 +3,26 @@
 
 from __future__ import annotations
 
-MAX_ARGUMENTS = 5
-"""The most arguments of an action."""
+from p4reduce.transport.addresses import packed
+
+KEY_WORDS = 4
+"""The words of a key."""
+MAX_ARGUMENTS = 6
+"""The most words of an action's arguments."""
 METER_LIMIT = (1 << 32) - 1
 """The largest rate and burst of a meter."""
 MAX_THREADS = 64
 MAX_FRAME = 80 << 10
 """The size of the buffer for a packet-in, in bytes."""
+WORD_BITS = 64
+
+
+def two_words(number: int) -> tuple[int, int]:
+    """Return a number of 128 bits as the C code has it: its upper word, then its lower one."""
+    return number >> WORD_BITS, number & (1 << WORD_BITS) - 1
+
+
+def address_words(ip: str) -> tuple[int, int]:
+    """Return an IP address as the C code has it: an IPv4 one in its IPv4-mapped form (targets/csrc/ip.h)."""
+    octets = packed(ip)
+    return two_words(int.from_bytes(octets, "big") | (0xFFFF << 32 if len(octets) == 4 else 0))

@@ -38,7 +38,10 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a key. In the C code's key, it begins at bit `shift` of the word with the index `word`."""
+    """A field of a key. In the C code's key, it begins at bit `shift` of the word with the index `word`.
+
+    A field of 128 bits is that word, for its upper half, and the next.
+    """
 
     name: str
     bits: int

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from p4reduce.transport.addresses import join_host_port
 from p4reduce_targets.dataplane import DataPlane
 from p4reduce_targets.interfaces import BoundInterface, InterfaceWatch
 from p4reduce_targets.native.dataplane import NativeDataPlane
 from p4reduce_targets.native.handle import Handle
+from p4reduce_targets.native.library import Words
 from p4reduce_targets.native.loading import load
-from p4reduce_targets.native.numbers import MAX_FRAME, MAX_THREADS
-from p4reduce_targets.ports import PortError, PortSpec, cannot_open, check_interface, check_interfaces, ipv4_address
+from p4reduce_targets.native.numbers import MAX_FRAME, MAX_THREADS, address_words
+from p4reduce_targets.ports import PortError, PortSpec, cannot_open, check_interface, check_interfaces, udp_address
 
 _JOIN_TIMEOUT_S = 5.0
 
@@ -158,17 +160,11 @@ class NativeSwitch:
             self._check(number, name, self._handle.call("add_ethernet", number, os.fsencode(spec.address)))
             sock = socket.socket(fileno=os.dup(self._handle.call("port_descriptor", number)))
             return NativePort(number, name, BoundInterface(number, spec.address, sock, offloads_off=False))
-        host, _, port = spec.address.rpartition(":")
-        ip = ipv4_address(number, host)
-        try:
-            udp_port = ctypes.c_uint16(int(port))
-        except ValueError as error:
-            raise PortError(f"port {number}: accepted is {number}=udp:ADDRESS:PORT ({error})") from None
-        if ip.is_unspecified or ip.is_multicast or int(port) > 65535:
-            # The frame needs the address that the peer sent to, which a wildcard socket does not report.
-            raise PortError(f"port {number}: {name} must be one of this machine's own addresses and a UDP port")
-        self._check(number, name, self._handle.call("add_udp", number, int(ip), ctypes.byref(udp_port)))
-        return NativePort(number, f"udp:{host}:{udp_port.value}")
+        ip, port = udp_address(spec)
+        udp_port = ctypes.c_uint16(port)
+        words = Words(*address_words(ip))
+        self._check(number, name, self._handle.call("add_udp", number, words, ctypes.byref(udp_port)))
+        return NativePort(number, f"udp:{join_host_port(ip, udp_port.value)}")
 
     @staticmethod
     def _check(number: int, name: str, error: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from p4reduce_targets.dataplane import Call, Exact, Key, Lpm, MeterConfig, PacketProcessor, Replica
 
-from .p4runtime import Entry, PacketIn
+from .p4runtime import Entry, PacketIn, number_of
 from .switch import COMPILED, Outputs, Switch
 from .targets import CPU_PORT
 
@@ -60,7 +60,7 @@ class _Client:
             self._plane.delete(entry.table, self._key(entry), 0)
             self._keys[entry.table].remove(self._key(entry))
 
-    def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None:
+    def set_default(self, table: str, action: str, params: Mapping[str, int | str]) -> None:
         self._plane.set_default(table, self._call(action, params))
 
     def write_group(self, _kind: int, group: int, replicas: Iterable[tuple[int, int]] = ()) -> None:
@@ -84,8 +84,10 @@ class _Client:
         self._direct.inject(CPU_PORT, header + payload)
 
     def _key(self, entry: Entry) -> Key:
-        values = [entry.match[item.name] for item in self._program.tables[entry.table].match_fields]
-        return tuple(Exact(value) if isinstance(value, int) else Lpm(*value) for value in values)
+        fields = self._program.tables[entry.table].match_fields
+        values = [(entry.match[item.name], item.bitwidth) for item in fields]
+        return tuple(Lpm(*one) if isinstance(one, tuple) else Exact(number_of(one, bits)) for one, bits in values)
 
-    def _call(self, action: str, params: Mapping[str, int]) -> Call:
-        return Call(action, tuple(params[item.name] for item in self._program.actions[action].params))
+    def _call(self, action: str, params: Mapping[str, int | str]) -> Call:
+        items = self._program.actions[action].params
+        return Call(action, tuple(number_of(params[item.name], item.bitwidth) for item in items))

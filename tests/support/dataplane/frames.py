@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,8 @@ OPS = ("?", "DATA", "RESULT", "STATUS", "ERROR", "RESET", "QUERY", "ABORT", "HEL
 NO_KEY = 0xFFFFFFFF
 PARENT, NOBODY = 31, 255
 
-IPV4, ARP, VLAN = 0x0800, 0x0806, 0x8100
-ICMP, UDP = 1, 17
+IPV4, ARP, IPV6, VLAN = 0x0800, 0x0806, 0x86DD, 0x8100
+ICMP, UDP, ICMPV6 = 1, 17, 58
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 
 Values = npt.NDArray[np.int32]
@@ -30,7 +31,7 @@ Values = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Host:
-    """A source or destination of frames: its MAC address, IPv4 address, UDP port, and VLAN (0: none)."""
+    """A source or destination of frames: its MAC address, IP address, UDP port, and VLAN (0: none)."""
 
     mac: str
     ip: str
@@ -81,11 +82,14 @@ def mac_bytes(mac: str) -> bytes:
 
 
 def ip_bytes(ip: str) -> bytes:
-    return bytes(int(part) for part in ip.split("."))
+    return ip_address(ip).packed
 
 
-def ip_number(ip: str) -> int:
-    return int.from_bytes(ip_bytes(ip), "big")
+def address_number(ip: str, bits: int) -> int:
+    """Return an address as the key of a table. In 128 bits, an IPv4 address is ::ffff:a.b.c.d."""
+    address = ip_address(ip)
+    mapped = bits == 128 and address.version == 4
+    return int(address) | (0xFFFF << 32 if mapped else 0)
 
 
 def mac_number(mac: str) -> int:
@@ -152,15 +156,41 @@ def ipv4(
     return head[:10] + struct.pack("!H", checksum(head) ^ wrong_checksum) + head[12:] + payload
 
 
+def ipv6(
+    source: str,
+    destination: str,
+    next_header: int,
+    payload: bytes,
+    *,
+    tos: int = 0,
+    ttl: int = 64,
+    payload_length: int | None = None,
+    version: int = 6,
+    flow_label: int = 0,
+) -> bytes:
+    """Return an IPv6 packet. `tos` is its traffic class, and `ttl` its hop limit."""
+    length = len(payload) if payload_length is None else payload_length
+    first = version << 28 | tos << 20 | flow_label
+    return struct.pack("!IHBB", first, length, next_header, ttl) + ip_bytes(source) + ip_bytes(destination) + payload
+
+
 def udp(source_port: int, destination_port: int, payload: bytes, *, length: int | None = None, sum_: int = 0) -> bytes:
     length = 8 + len(payload) if length is None else length
     return struct.pack("!HHHH", source_port, destination_port, length, sum_) + payload
 
 
 def udp_frame(source: Host, destination: Host, payload: bytes, *, udp_length: int | None = None, **ip: object) -> bytes:
-    """Return a frame with a UDP datagram, in the VLAN of either host. Further options are those of `ipv4`."""
-    datagram = udp(source.udp_port, destination.udp_port, payload, length=udp_length)
-    plain = ethernet(source.mac, destination.mac, IPV4, ipv4(source.ip, destination.ip, UDP, datagram, **ip))
+    """Return a frame with a UDP datagram, in the VLAN of either host. Further options are those of `ipv4` or `ipv6`."""
+    return ip_frame(
+        source, destination, UDP, udp(source.udp_port, destination.udp_port, payload, length=udp_length), **ip
+    )
+
+
+def ip_frame(source: Host, destination: Host, protocol: int, payload: bytes, **ip: object) -> bytes:
+    ether_type, packet = (IPV6, ipv6) if ":" in source.ip else (IPV4, ipv4)
+    plain = ethernet(
+        source.mac, destination.mac, ether_type, packet(source.ip, destination.ip, protocol, payload, **ip)
+    )
     return in_vlan(plain, source.vlan or destination.vlan)
 
 
@@ -178,6 +208,28 @@ def arp(op: int, sender: Host, target: Host, *, destination: str = BROADCAST) ->
 def icmp_echo(kind: int, identifier: int, sequence: int, data: bytes) -> bytes:
     body = struct.pack("!BBHHH", kind, 0, 0, identifier, sequence) + data
     return body[:2] + struct.pack("!H", checksum(body)) + body[4:]
+
+
+def icmpv6(source: Host, destination: Host, kind: int, rest: bytes, **ip: object) -> bytes:
+    """Return a frame with an ICMPv6 message. `rest`: what follows its checksum."""
+    pseudo = ip_bytes(source.ip) + ip_bytes(destination.ip) + struct.pack("!II", 4 + len(rest), ICMPV6)
+    sum_ = checksum(pseudo + bytes([kind, 0, 0, 0]) + rest)
+    return ip_frame(source, destination, ICMPV6, struct.pack("!BBH", kind, 0, sum_) + rest, **ip)
+
+
+def solicitation(sender: Host, target: str, *, to: Host | None = None, option: int = 1, ttl: int = 255) -> bytes:
+    """Return a neighbour solicitation for `target`, to its multicast address, or to a host."""
+    last = ip_bytes(target)[-3:]
+    group = Host(
+        "33:33:ff:" + last.hex(":"), str(IPv6Address(int(IPv6Address("ff02::1:ff00:0")) | int.from_bytes(last, "big")))
+    )
+    rest = bytes(4) + ip_bytes(target) + bytes([option, 1]) + mac_bytes(sender.mac)
+    return icmpv6(sender, to or group, 135, rest, ttl=ttl)
+
+
+def advertisement(sender: Host, target: str, destination: Host, *, flags: int = 0x60000000) -> bytes:
+    rest = struct.pack("!I", flags) + ip_bytes(target) + b"\x02\x01" + mac_bytes(sender.mac)
+    return icmpv6(sender, destination, 136, rest, ttl=255)
 
 
 def icmp_too_big(mtu: int, datagram: bytes) -> bytes:

@@ -83,7 +83,8 @@ def compare(
     state: a function that returns the state to compare at the end.
     """
     tagged = left.knows_vlans and right.knows_vlans
-    setups = {switch: Setup(switch, tagged) for switch in (left, right)}
+    ipv6 = left.knows_ipv6 and right.knows_ipv6
+    setups = {switch: Setup(switch, tagged, ipv6) for switch in (left, right)}
     for switch, setup in setups.items():
         setup.install(switch)
     traffic = traffic_of(setups[left], seed, left.lanes, left.block_size, left.halves)

@@ -32,6 +32,7 @@ class Job:
     parent: the switch above, if this switch is a leaf.
     index: the worker of its parent that this leaf is.
     vlans: the VLANs of workers, which take turns; untagged (0) if the switch's program knows no VLANs.
+    own: the switch's address, whose family the workers' addresses have.
     """
 
     def __init__(
@@ -48,17 +49,18 @@ class Job:
         parent: Member | None = None,
         index: int = 0,
         vlans: Sequence[int] = (0,),
+        own: Host = SWITCH,
     ) -> None:
         self.switch, self.size, self.number, self.generation = switch, size, number, generation
         self.pool_base, self.slots, self.first_seq, self.fingerprint = pool_base, slots, first_seq, fingerprint
         self.group = 0x100 + (number & 0xFFF)
-        self.parent, self.index = parent, index
+        self.parent, self.index, self.own = parent, index, own
         self.members = [
             Member(
                 switch.ports[rank % len(switch.ports)],
                 Host(
                     f"02:00:00:00:{number & 0xFF:02x}:{rank:02x}",
-                    f"10.{number & 0x7F}.0.{rank + 1}",
+                    f"fd00::{number:x}:{rank + 1:x}" if ":" in own.ip else f"10.{number & 0x7F}.0.{rank + 1}",
                     40000 + rank,
                     vlans[rank % len(vlans)] if switch.knows_vlans else 0,
                 ),
@@ -83,7 +85,7 @@ class Job:
     def uplink(self) -> Entry:
         assert self.parent
         host = self.parent.host
-        params = {"port": self.parent.port, "mac": frames.mac_number(host.mac), "ip": frames.ip_number(host.ip)}
+        params = {"port": self.parent.port, "mac": frames.mac_number(host.mac), "ip": host.ip}
         params |= {"udp_port": host.udp_port, "worker": self.index}
         return Entry(UPLINKS, {"job": self.number}, "SwitchIngress.aggregation.uplink.uplink", params)
 
@@ -93,7 +95,7 @@ class Job:
             JOBS,
             {
                 "ingress_port": member.port,
-                "source_ip": frames.ip_number(member.host.ip),
+                "source_ip": member.host.ip,
                 "source_port": member.host.udp_port,
                 "job": self.number,
                 "generation": self.generation,
@@ -114,7 +116,7 @@ class Job:
         host = self.members[rank].host
         params = {
             "mac": frames.mac_number(host.mac),
-            "ip": frames.ip_number(host.ip),
+            "ip": host.ip,
             "udp_port": host.udp_port,
         }
         action = "SwitchEgress.delivery.address"
@@ -181,7 +183,7 @@ class Job:
     def sent(self, packet: Aggregation, rank: int | None = None, *, tos: int = 0) -> tuple[int, bytes]:
         """Return the port and the frame of a packet from its worker, or from the port and address of another rank."""
         member = self.members[packet.worker if rank is None else rank]
-        return member.port, frames.frame(member.host, SWITCH, packet, tos=tos)
+        return member.port, frames.frame(member.host, self.own, packet, tos=tos)
 
     def data(self, rank: int, seq: int, **fields: object) -> tuple[int, bytes]:
         return self.sent(self.packet(rank, seq, **fields))
@@ -189,24 +191,24 @@ class Job:
     def from_parent(self, packet: Aggregation, *, tos: int = 0) -> tuple[int, bytes]:
         """Return the port and the frame of a RESULT, STATUS or ERROR from the parent."""
         assert self.parent
-        return self.parent.port, frames.frame(self.parent.host, SWITCH, packet, tos=tos)
+        return self.parent.port, frames.frame(self.parent.host, self.own, packet, tos=tos)
 
     # --- answers of the switch ----------------------------------------------------------------------------------------
 
     def to_one(self, rank: int, answer: Aggregation, *, tos: int = 0) -> dict[int, list[bytes]]:
         member = self.members[rank]
-        return {member.port: [frames.frame(SWITCH, member.host, answer, tos=tos)]}
+        return {member.port: [frames.frame(self.own, member.host, answer, tos=tos)]}
 
     def to_all(self, answer: Aggregation, *, tos: int = 0) -> dict[int, list[bytes]]:
         ports: dict[int, list[bytes]] = {}
         for member in self.members:
-            ports.setdefault(member.port, []).append(frames.frame(SWITCH, member.host, answer, tos=tos))
+            ports.setdefault(member.port, []).append(frames.frame(self.own, member.host, answer, tos=tos))
         return ports
 
     def to_parent(self, packet: Aggregation, *, tos: int = 0) -> dict[int, list[bytes]]:
         assert self.parent
         from_leaf = replace(packet, worker=self.index)
-        return {self.parent.port: [frames.frame(SWITCH, self.parent.host, from_leaf, tos=tos)]}
+        return {self.parent.port: [frames.frame(self.own, self.parent.host, from_leaf, tos=tos)]}
 
     def named(self, packet: Aggregation, envoy: int) -> Aggregation:
         """Return a packet of the parent as the leaf passes it on to its workers."""

@@ -20,6 +20,8 @@ from google.protobuf import text_format
 
 from p4reduce.control.grpc_channels import open_grpc_channel
 
+from . import frames
+
 DEVICE = 1
 TIMEOUT_S = 30.0
 Set = p4r.SetForwardingPipelineConfigRequest
@@ -29,6 +31,11 @@ Get = p4r.GetForwardingPipelineConfigRequest
 def number(value: int) -> bytes:
     """Return a number in P4Runtime's canonical form: the shortest byte string, at least one byte."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def number_of(value: int | str, bits: int) -> int:
+    """Return a value of a table's key or an action's parameter, which has `bits` bits. A text is an IP address."""
+    return frames.address_number(value, bits) if isinstance(value, str) else value
 
 
 def uint128(value: int) -> p4r.Uint128:
@@ -263,13 +270,14 @@ def group_entry(group: int, *replicas: tuple[int, int]) -> p4r.Entity:
 class Entry:
     """A table entry.
 
-    match: the value of each exact key, (value, prefix length) of an lpm key, or (value, mask) of a ternary one.
+    match: the value of each exact key, (value, prefix length) of an lpm key, or (value, mask) of a ternary one. A text
+        is an IP address.
     """
 
     table: str
-    match: Mapping[str, int | tuple[int, int]]
+    match: Mapping[str, int | str | tuple[int, int]]
     action: str = "NoAction"
-    params: Mapping[str, int] = field(default_factory=dict)
+    params: Mapping[str, int | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -308,7 +316,7 @@ class Program:
                 continue  # P4Runtime requires that a match on anything is left out
             match = message.match.add(field_id=item.id)
             if item.match_type == p4i.MatchField.EXACT:
-                match.exact.value = number(value)
+                match.exact.value = number(number_of(value, item.bitwidth))
             elif item.match_type == p4i.MatchField.LPM:
                 match.lpm.value, match.lpm.prefix_len = number(value[0]), value[1]
             else:
@@ -316,12 +324,12 @@ class Program:
         message.action.CopyFrom(self.action(entry.action, entry.params))
         return message
 
-    def action(self, name: str, params: Mapping[str, int]) -> p4r.TableAction:
+    def action(self, name: str, params: Mapping[str, int | str]) -> p4r.TableAction:
         action = self.actions[name]
         message = p4r.TableAction()
         message.action.action_id = action.preamble.id
         for item in action.params:
-            message.action.params.add(param_id=item.id, value=number(params[item.name]))
+            message.action.params.add(param_id=item.id, value=number(number_of(params[item.name], item.bitwidth)))
         return message
 
 

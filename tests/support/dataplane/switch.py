@@ -55,6 +55,7 @@ OUTCOME_NAMES = [outcome.name.lower() for outcome in Outcome]
 HELLOS = "SwitchIngress.aggregation.hellos"
 
 SWITCH = Host("02:5a:00:00:00:01", "10.255.0.1")
+SWITCH_IPV6 = Host(SWITCH.mac, "fd00::ff:1")
 CONTROLLER = Host("02:5a:00:00:00:02", "10.255.0.2")
 
 _SENTINEL_TYPE = 0x88B5  # the local experimental EtherType of IEEE 802
@@ -147,7 +148,9 @@ class Switch:
         self.halves = self.program.halves
         self.all_lanes = (1 << self.lanes) - 1
         self.max_absent = 512 // (4 * self.block_size)  # lanes of a round that a packet may leave out
-        self.knows_vlans = any(field.name == "vlan" for field in self.program.tables[JOBS].match_fields)
+        widths = {field.name: field.bitwidth for field in self.program.tables[JOBS].match_fields}
+        self.knows_vlans = "vlan" in widths
+        self.knows_ipv6 = widths["source_ip"] == 128
         self.ports = tuple(range(1, PORTS + 1))
         self.deaf_ports: set[int] = set()  # ports at which the switch loses all outgoing frames
         self.limited_ports: set[int] = set()  # ports at which the switch drops HELLOs
@@ -174,7 +177,7 @@ class Switch:
         self.client.configure()
         own = {"mac": frames.mac_number(_SENTINEL.mac)}
         self.client.insert(
-            Entry(OWN_ADDRESSES, {"address": frames.ip_number(_SENTINEL.ip)}, "SwitchIngress.own_address.own", own),
+            Entry(OWN_ADDRESSES, {"address": _SENTINEL.ip}, "SwitchIngress.own_address.own", own),
             Entry(MAC_ADDRESSES, own, "SwitchIngress.forwarding.flood", {"group": _SENTINEL_GROUP}),
         )
         self.client.write_group(p4r.Update.INSERT, _SENTINEL_GROUP, [(port, 0) for port in self.ports])
@@ -204,11 +207,11 @@ class Switch:
         self.insert(
             Entry(
                 OWN_ADDRESSES,
-                {"address": frames.ip_number(host.ip)},
+                {"address": host.ip},
                 "SwitchIngress.own_address.own",
                 {"mac": frames.mac_number(host.mac)},
             ),
-            Entry(OWN_SOURCES, {"address": frames.ip_number(host.ip)}, "SwitchIngress.own_address.forged"),
+            Entry(OWN_SOURCES, {"address": host.ip}, "SwitchIngress.own_address.forged"),
         )
 
     def forward(self, mac: str, port: int) -> None:

@@ -13,13 +13,14 @@ from . import frames
 from .frames import NO_KEY, NOBODY, PARENT, Aggregation, Host
 from .jobs import Job, Member
 from .p4runtime import Entry
-from .switch import LOSS_IN, LOSS_OUT, MAC_ADDRESSES, ROUTER_MACS, ROUTES, SWITCH, Outputs, Switch
+from .switch import LOSS_IN, LOSS_OUT, MAC_ADDRESSES, ROUTER_MACS, ROUTES, SWITCH, SWITCH_IPV6, Outputs, Switch
 from .targets import CPU_PORT
 
 ROUTER = "02:fe:00:00:00:01"
 OTHER_ADDRESS = Host("02:5a:00:00:00:09", "10.255.9.9")
 HOSTS = [Host(f"02:00:00:00:99:0{n}", f"10.99.0.{n}", 5000 + n) for n in range(1, 7)]  # the last two have no MAC entry
 SPINE = Host("02:00:00:00:97:01", "10.97.0.1", 6000)
+SPINE_IPV6 = replace(SPINE, ip="fd00::97:1")
 FLOOD_GROUP, ODD_GROUP, NO_GROUP = 0x50, 0x51, 0x52
 SHORTEST = 14  # bytes: a packet socket sends at least an Ethernet header
 TAGS = (0x8100, 0x88A8)  # EtherTypes of VLAN tags
@@ -37,13 +38,14 @@ class Step:
 
 
 class Setup:
-    """A fixed set-up: a network and four jobs, one of them below a spine if the switch can be a leaf.
+    """A fixed set-up: a network and some jobs, one of them below a spine if the switch can be a leaf.
 
     tagged: whether some workers are in VLANs, and frames have tags. Programs that do not know VLANs only bridge these.
+    ipv6: whether some jobs are over IPv6, and frames, too.
     """
 
-    def __init__(self, switch: Switch, tagged: bool) -> None:
-        self.tagged = tagged
+    def __init__(self, switch: Switch, tagged: bool, ipv6: bool) -> None:
+        self.tagged, self.ipv6 = tagged, ipv6
         vlans, leaf_vlans = ((0, 10, 20), (30, 0)) if tagged else ((0,), (0,))
         self.jobs = [
             Job(switch, 3, number=1, pool_base=0, slots=2, first_seq=2),
@@ -52,9 +54,12 @@ class Setup:
         ]
         self.leaf: Job | None = None
         if switch.can_be_leaf:
-            parent = Member(switch.ports[2], SPINE)
-            self.leaf = Job(switch, 2, number=4, pool_base=12, slots=2, parent=parent, index=1, vlans=leaf_vlans)
+            parent, own = Member(switch.ports[2], SPINE_IPV6 if ipv6 else SPINE), SWITCH_IPV6 if ipv6 else SWITCH
+            shape = {"pool_base": 12, "slots": 2, "index": 1, "vlans": leaf_vlans}
+            self.leaf = Job(switch, 2, number=4, parent=parent, own=own, **shape)
             self.jobs.append(self.leaf)
+        if ipv6:
+            self.jobs.append(Job(switch, 3, number=5, pool_base=16, slots=2, vlans=vlans, own=SWITCH_IPV6))
 
     @property
     def halves(self) -> list[int]:
@@ -64,6 +69,8 @@ class Setup:
     def install(self, switch: Switch) -> None:
         switch.own_address(SWITCH)
         switch.own_address(OTHER_ADDRESS)
+        if self.ipv6:
+            switch.own_address(SWITCH_IPV6)
         for port, host in enumerate(HOSTS[:4], 1):
             switch.forward(host.mac, port)
         switch.flood_unknown(FLOOD_GROUP)
@@ -83,8 +90,13 @@ class Setup:
 
 def route(destination: str, length: int, port: int) -> Entry:
     params = {"port": port, "source_mac": 0x02FE00000010 + port, "next_hop_mac": 0x02AA00000000 + port}
-    number = frames.ip_number(destination) >> (32 - length) << (32 - length) if length else 0
+    number = frames.address_number(destination, 32) >> (32 - length) << (32 - length) if length else 0
     return Entry(ROUTES, {"destination": (number, length)}, "SwitchIngress.forwarding.route", params)
+
+
+def in_ipv6(host: Host) -> Host:
+    """Return the host with an IPv6 address instead. Of the switch's address, the result is IPv4-mapped."""
+    return replace(host, ip=f"::ffff:{host.ip}" if host is SWITCH else f"fd00::{host.ip}")
 
 
 def _correct_checksum(data: bytearray, ip: int) -> None:
@@ -100,7 +112,7 @@ class Traffic:
         self._random = Random(seed)
         self._jobs = setup.jobs
         self._leaf = setup.leaf
-        self._tagged = setup.tagged
+        self._tagged, self._ipv6 = setup.tagged, setup.ipv6
         self._lanes, self._block_size, self._halves = lanes, block_size, halves
         self._rounds = {(job.number, slot): job.first_seq for job in setup.jobs for slot in range(job.slots)}
         self._history: list[tuple[int, bytes]] = []
@@ -112,6 +124,7 @@ class Traffic:
             (self._mutated, 22),
             (self._repeated, 6),
             (self._foreign, 10),
+            (self._foreign_ipv6, 6 if setup.ipv6 else 0),
             (self._random_frame, 2),
             (self._hello, 2),
             (self._from_controller, 10),
@@ -225,7 +238,9 @@ class Traffic:
         for _ in range(random.choice([1, 1, 1, 2, 4])):
             kind = random.randrange(8)
             head = min(len(data), 80) - 1
-            ip = SHORTEST + TAG_SIZE * (data[12:14] == b"\x81\x00")  # where the IPv4 header begins
+            ip = SHORTEST + TAG_SIZE * (data[12:14] == b"\x81\x00")  # where the IP header begins
+            ipv6 = data[ip - 2 : ip] == b"\x86\xdd"
+            ip_size = 40 if ipv6 else 20
             if kind == 0:
                 data[random.randint(0, head)] ^= 1 << random.randrange(8)
             elif kind == 1:
@@ -234,16 +249,21 @@ class Traffic:
                 del data[random.randint(SHORTEST, max(SHORTEST, len(data))) :]
             elif kind == 3:
                 data += random.randbytes(random.choice([1, 2, 6, 46, 256, 300]))
-            elif kind == 4 and len(data) > ip + 20:  # a byte of the IP header, with a correct checksum
-                data[random.randint(ip, ip + 19)] = random.getrandbits(8)
-                _correct_checksum(data, ip)
+            elif kind == 4 and len(data) > ip + ip_size:  # a byte of the IP header, with a correct checksum
+                data[random.randint(ip, ip + ip_size - 1)] = random.getrandbits(8)
+                if not ipv6:
+                    _correct_checksum(data, ip)
             elif kind == 5 and len(data) > SHORTEST + 8:  # without some bytes in the middle
                 at = random.randint(SHORTEST, len(data) - 4)
                 del data[at : at + random.randint(1, 4)]
-            elif kind == 6 and len(data) > ip + 26:  # lengths that match the frame
-                data[ip + 2 : ip + 4] = (len(data) - ip).to_bytes(2, "big")
-                data[ip + 24 : ip + 26] = (len(data) - ip - 20).to_bytes(2, "big")
-                _correct_checksum(data, ip)
+            elif kind == 6 and len(data) > ip + ip_size + 6:  # lengths that match the frame
+                udp_length = (len(data) - ip - ip_size).to_bytes(2, "big")
+                data[ip + ip_size + 4 : ip + ip_size + 6] = udp_length
+                if ipv6:
+                    data[ip + 4 : ip + 6] = udp_length
+                else:
+                    data[ip + 2 : ip + 4] = (len(data) - ip).to_bytes(2, "big")
+                    _correct_checksum(data, ip)
             elif kind == 7 and ip > SHORTEST and random.random() < 0.5:  # without its tag
                 del data[12:16]
             elif kind == 7 and self._tagged:
@@ -275,6 +295,8 @@ class Traffic:
         )
         host = random.choice(HOSTS)
         to = random.choice([SWITCH, SWITCH, OTHER_ADDRESS, HOSTS[0]])
+        if self._ipv6 and random.random() < 0.5:
+            host, to = in_ipv6(host), SWITCH_IPV6
         return self._frame("hello", random.randint(1, 4), frames.frame(host, to, hello))
 
     def _foreign(self) -> Step:
@@ -309,6 +331,28 @@ class Traffic:
             frame = frames.tagged(frame, self._tag(), random.choice([*TAGS, frames.VLAN]))
         return self._frame("foreign", random.randint(1, 4), frame)
 
+    def _foreign_ipv6(self) -> Step:
+        random = self._random
+        source, target = map(in_ipv6, random.sample(HOSTS, 2))
+        if random.random() < 0.2:
+            source = random.choice([SWITCH_IPV6, in_ipv6(SWITCH), replace(source, ip="::")])
+        to = random.choice([target, SWITCH_IPV6, replace(target, ip="::ffff:10.255.0.1"), replace(target, mac=ROUTER)])
+        asked = random.choice([SWITCH_IPV6.ip, target.ip])
+        fields = {"ttl": random.choice([255, 255, 64]), "tos": self._tos()}
+        rest = random.randbytes(random.choice([4, 12, 20, 28, 28]))
+        datagram = frames.udp(source.udp_port, random.choice([53, frames.AGGREGATION_PORT]), random.randbytes(9))
+        extension = random.choice([0, 43, 44, 60, 6])
+        frame = random.choice([
+            frames.solicitation(source, asked, to=random.choice([None, to]), option=random.choice([1, 1, 2])),
+            frames.advertisement(source, asked, to),
+            frames.icmpv6(source, to, random.choice([128, 128, 129, 135, 136, 1, 8]), rest, **fields),
+            frames.ip_frame(source, to, extension, bytes([58]) + random.randbytes(31), **fields),
+            frames.ip_frame(source, to, frames.UDP, datagram, version=random.choice([6, 6, 4]), **fields),
+        ])  # fmt: skip
+        for _ in range(random.choices([0, 1, 2], [9, 3, 1])[0]):
+            frame = frames.tagged(frame, self._tag(), random.choice([*TAGS, frames.VLAN]))
+        return self._frame("foreign", random.randint(1, 4), frame)
+
     def _random_frame(self) -> Step:
         random = self._random
         frame = random.randbytes(random.choice([14, 15, 33, 60, 200]))
@@ -337,7 +381,8 @@ class Traffic:
             keys=[self._key() for _ in range(self._lanes)],
             values={lane: self._values() for lane in lanes},
         )
-        frame = frames.frame(Host("02:5a:00:00:00:02", "10.255.0.2"), SWITCH, packet)
+        controller = Host("02:5a:00:00:00:02", "10.255.0.2")
+        frame = frames.frame(in_ipv6(controller) if ":" in job.own.ip else controller, job.own, packet)
         if random.random() < 0.1:
             frame = self._mutate(frame)
         elif self._history and random.random() < 0.1:

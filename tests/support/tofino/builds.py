@@ -21,6 +21,7 @@ from .switch import load_switch
 tofino = script("tofino")
 PROFILES: tuple[str, ...] = tuple(tofino.PROFILES)
 SLOTS = 256  # enough for tests
+IPV4_BITS, IPV6_BITS = 32, 128  # of an address in a table
 
 TARGETS["tofino"] = lambda: Embedded(load_switch)
 _folder = tempfile.TemporaryDirectory(prefix="p4reduce-tofino-")
@@ -67,7 +68,7 @@ def build(profile: str, p4src: Path = P4SRC) -> Path:
 
 
 def shared_p4info(profile: str) -> str:
-    """Return the P4Info of a build for BMv2 that has a profile's packets and tables, without VLANs.
+    """Return the P4Info of a build for BMv2 that has a profile's packets and tables, without VLANs and IPv6.
 
     Raises Unavailable if p4c is missing.
     """
@@ -84,6 +85,10 @@ def shared_p4info(profile: str) -> str:
             table.match_fields.remove(field)
         for reference in [one for one in table.action_refs if one.id == in_vlan.preamble.id]:
             table.action_refs.remove(reference)
+    fields = [field for table in parsed.tables for field in table.match_fields]
+    for one in (*fields, *(parameter for action in parsed.actions for parameter in action.params)):
+        if one.bitwidth == IPV6_BITS:
+            one.bitwidth = IPV4_BITS
     return text_format.MessageToString(parsed)
 
 
