@@ -15,6 +15,7 @@ import secrets
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -110,7 +111,9 @@ class Fuzzer:
     async def _episode(self, end: float) -> None:
         """Run one controller from its start to its end."""
         self.switches = [FakeSwitch(16, number) for number in range(3)]
+        loopback = self.random.choice(["127.0.0.1", "::1"])
         for number, switch in enumerate(self.switches):
+            switch.address = replace(switch.address, ip=loopback)
             switch.halves = {half: (self.random.getrandbits(32), self.random.getrandbits(32)) for half in range(32)}
             switch.cables = {1: [(self.switches[(number + 1) % 3], 1)]}
         inventory = Inventory(self.switches)
@@ -247,9 +250,10 @@ class Fuzzer:
         if not self.words.assigned:
             return
         one = self.random.choice(self.words.assigned)
+        address = self.switches[0].address
         packet = hello(4, one.hello_nonce, job=one.job, generation=one.generation, worker=one.worker)
-        sender = Endpoint(f"02:00:00:00:00:{one.worker % 256:02x}", "127.0.0.1", 40000 + one.worker)
-        self._arrives(build(packet, sender, self.switches[0].address))
+        sender = Endpoint(f"02:00:00:00:00:{one.worker % 256:02x}", address.ip, 40000 + one.worker)
+        self._arrives(build(packet, sender, address))
 
     async def _packet(self) -> None:
         if self.link.sent and self.random.random() < 0.5:

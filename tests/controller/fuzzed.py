@@ -29,6 +29,7 @@ _TEXTS = ("", "a", "job", "fake", "fake 1", "x" * 300, "\0", "é\n", "☃" * 64,
 _JSONS = (
     '{"switch": "127.0.0.1:1", "address": "10.0.0.1"}',
     '{"name": "fake 9", "switch": "127.0.0.1:2", "address": "10.0.0.2", "uplink": {"port": 1, "to": "fake"}}',
+    '{"name": "fake 8", "switch": "127.0.0.1:3", "address": "fd00::2", "uplink": {"port": 1, "to": "fake"}}',
     "[" * 5000,
     "null",
 )
@@ -162,7 +163,8 @@ class Words:
             keys=tuple(bits(32) for _ in range(words)),
         )
         mac = self.random.choice(["02:00:7f:00:00:01", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "02:00:00:00:00:09"])
-        ip = self.random.choice(["127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "10.0.0.9"])
+        ips = ["127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "10.0.0.9"]
+        ip = self.random.choice([*ips, "::1", "::", "ff02::1", "fe80::1", "::ffff:10.0.0.9", "fd00::9"])
         sender = Endpoint(mac, ip, self.random.choice([0, 31314, 40000, 65535]))
         return build(packet, sender, Endpoint(mac, ip, self.random.choice([31314, 31314, 31314, 1])))
 
