@@ -131,7 +131,7 @@ def test_no_controller_is_one_line() -> None:
     [
         (["--listen", "0.0.0.0:7700"], "--insecure"),
         (["--listen", "here"], "must be HOST:PORT"),
-        (["--address", "x"], "must be an IPv4 address"),
+        (["--address", "x"], "must be an IP address"),
         (["--host", "x"], "must be MAC=PORT"),
         (["--route", "x"], "must be CIDR=PORT,MAC"),
         (["--ports", "x"], "numbers separated by commas"),

@@ -269,7 +269,11 @@ def test_a_leaf_comes_and_finds_its_parent(changing: Changing) -> None:
         ({"uplink": {"port": 3}}, "accepted is as { port = 3, to = 'spine' }"),
         ({"uplink": {"port": 3, "to": "third"}}, "cycle"),
         ({"colour": "red"}, "unknown colour"),
-        ({"address": ["x"]}, "must be an IPv4 address"),
+        ({"address": ["x"]}, "must be an IP address"),
+        (
+            {"address": ["fd00::3"], "uplink": {"port": 3, "to": FIRST}},
+            f"the switch third has --address [fd00::3]:31314, and its parent {FIRST} has {FIRST}: give both IPv4",
+        ),
         ({"ports": [1000]}, "must be from 1 to 509"),
     ],
 )
@@ -323,6 +327,24 @@ def test_a_file_that_is_read_again(changing: Changing) -> None:
     changing.wait_for(FIRST, "leaf", "spine")
     assert changing.status()["leaf"].parent == "spine"
     assert changing.reload(changed) == ["slots has changed: restart the controller to apply it"]
+
+
+def test_a_tree_gets_addresses_of_another_family(changing: Changing) -> None:
+    """Its switches go when no job uses them, in any order. No new leaf is below an old parent."""
+
+    def tree(leaf: str, spine: str, targets: str = "") -> Settings:
+        below = filed("leaf", leaf, switch=f"leaf{targets}:1", uplink={"port": 3, "to": "spine"})
+        return settings(FIRST_FILED, below, filed("spine", spine, switch=f"spine{targets}:1"))
+
+    changing.reload(tree("10.0.0.2", "10.0.0.1"))
+    for targets, leaf, spine in (("", "fd00::2", "fd00::1"), ("-new", "10.0.0.2", "10.0.0.1"), ("", "::1", "fd00::3")):
+        changing.reload(tree(leaf, spine, targets))
+        wait_until(lambda ip=leaf: changing.status()["leaf"].ip == ip, "the leaf to be replaced")  # type: ignore[misc]
+        changing.wait_for(FIRST, "leaf", "spine")
+        assert (changing.status()["spine"].ip, changing.status()["leaf"].parent) == (spine, "spine")
+    with pytest.raises(SettingsError, match=r"the switch leaf has --address .*, and its parent spine has"):
+        changing.reload(tree("10.0.0.2", "fd00::1"))
+    assert changing.status()["leaf"].ip == "::1"
 
 
 def renamed(parent: str, *more: dict[str, Any]) -> Settings:

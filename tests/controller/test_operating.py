@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -19,8 +20,11 @@ from p4reduce_controller.commands import access, operating, shell, views
 from p4reduce_controller.commands.views import Rates
 from p4reduce_controller.doctor import cli as doctor
 from p4reduce_controller.doctor import host, switches
+from p4reduce_controller.observability.watch import View
+from p4reduce_controller.webpage.page_data import view_of
 from tests.support.controller.running import Running, Starter
 from tests.support.controller.users import file
+from tests.support.loopbacks import bound
 from tests.support.own_network import ip, own_network
 from tests.support.waiting import wait_until
 
@@ -138,6 +142,29 @@ def test_a_spare_is_seen() -> None:
     assert switches.as_reported(spare) == Finding("switch a", "ok", "Ready, a spare, 0 of 8 slots in use")
 
 
+def test_a_switch_that_knows_only_ipv4_is_seen() -> None:
+    old = pb.Switch(name="a", state="Ready", connected=True, slots=8, ipv4_only=True)
+    assert "its program knows only IPv4 addresses" in text(views.switch(pb.StatusReply(switches=[old]), old))
+    found = "Ready, 0 of 8 slots in use; its program knows only IPv4 addresses"
+    assert switches.as_reported(old) == Finding("switch a", "ok", found)
+
+
+def test_addresses_of_ipv6_are_in_brackets() -> None:
+    one = pb.Switch(name="a", state="Ready", ip="fd00::fe", udp_port=31314, mac="02:00:00:00:00:fe")
+    place = pb.Attachment(heard=True, switch=0, port=5, ip="fd00::7", udp_port=5001)
+    job = pb.Job(name="job", world_size=1, members=[pb.Member(places=[place])])
+    status = pb.StatusReply(switches=[one], jobs=[job])
+    assert "[fd00::fe]:31314" in text(views.switches(status))
+    assert "[fd00::fe]:31314 (02:00:00:00:00:fe)" in text(views.switch(status, one))
+    assert "[fd00::7]:5001 on port 5 of a" in text(views.job(status, job))
+    console = Console(width=200, record=True, file=io.StringIO())
+    views.show(status, console)
+    shown = console.export_text()
+    assert "aggregator [fd00::fe]:31314 (02:00:00:00:00:fe)" in shown
+    assert "[fd00::7]:5001 on port 5" in shown
+    assert view_of(View(0.0, status, {}, {}, {}), None)["switches"][0]["aggregator"] == "[fd00::fe]:31314"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -212,19 +239,33 @@ def test_a_narrow_way_is_found() -> None:
     found = {one.subject: one for one in host.way("127.0.0.1", 31314, 100_000, "one")}
     assert found["MTU to one"].verdict == "problem"
     assert "ip link set lo mtu 100000" in found["MTU to one"].advice
+    assert "packets with their IPv4 headers are up to 100000 bytes" in found["MTU to one"].found
     assert {one.verdict for one in host.way("127.0.0.1", 31314, 1086, "one")} == {"ok"}
 
 
+def test_a_way_over_ipv6() -> None:
+    bound("::1").close()  # or the test is skipped
+    found = {one.subject: one for one in host.way("::1", 31314, 100_000, "one")}
+    assert "packets with their IPv6 headers are up to 100000 bytes" in found["MTU to one"].found
+    assert {one.verdict for one in host.way("::1", 31314, 1106, "one")} == {"ok"}
+
+
 @pytest.mark.root
-def test_the_mtu_of_a_route_counts() -> None:
-    with own_network() as network:
-        ip("route", "add", "10.9.1.0/24", "dev", network.host, "mtu", "lock", "1200")
-        found = {one.subject: one for one in host.way("10.9.1.1", 31314, 1400, "one")}
+@pytest.mark.parametrize(
+    ("protocol", "network_there", "there"),
+    [("IPv4", "10.9.1.0/24", "10.9.1.1"), ("IPv6", "fd00:10::/64", "fd00:10::1")],
+)
+def test_the_mtu_of_a_route_counts(protocol: str, network_there: str, there: str) -> None:
+    with own_network(protocol) as network:
+        locked = ["lock"] if protocol == "IPv4" else []  # IPv6 has no fragments on the way
+        ip("route", "add", network_there, "dev", network.host, "mtu", *locked, "1300")
+        found = {one.subject: one for one in host.way(there, 31314, 1400, "one")}
         assert found["MTU to one"].verdict == "problem"
-        assert "the route through host0 has 1200, and the interface 1500" in found["MTU to one"].found
-        advice = "see `ip route get 10.9.1.1` for the route's mtu, or give the controller --mtu 1200"
+        assert "the route through host0 has 1300, and the interface 1500" in found["MTU to one"].found
+        assert f"packets with their {protocol} headers are up to 1400 bytes" in found["MTU to one"].found
+        advice = f"see `ip route get {there}` for the route's mtu, or give the controller --mtu 1300"
         assert found["MTU to one"].advice == advice
-        assert {one.verdict for one in host.way("10.9.1.1", 31314, 1086, "one") if "MTU" in one.subject} == {"ok"}
+        assert {one.verdict for one in host.way(there, 31314, 1106, "one") if "MTU" in one.subject} == {"ok"}
 
 
 def test_a_clock_that_is_wrong_is_found() -> None:

@@ -65,6 +65,7 @@ def test_whoever_comes_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatc
         ("ipv6:%5B2001:db8::7%5D:51934", "2001:db8::/64"),
         ("ipv6:[2001:db8::8]:1", "2001:db8::/64"),
         ("ipv6:%5B::1%5D:51934", "::1"),
+        ("ipv6:%5B::ffff:10.0.0.9%5D:51934", "10.0.0.9"),
         ("unix:", "unix:"),
         ("10.0.0.9", "10.0.0.9"),
         ("2001:db8::9", "2001:db8::/64"),

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
-from ipaddress import IPv4Network
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from p4reduce.transport.addresses import why_not_a_host
 from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.fabric.changes import spec_of, specs_of, written
 from p4reduce_controller.p4runtime.switch_config import Route
 from p4reduce_controller.settings import texts
 from p4reduce_controller.settings.settings import SCHEMA, Settings, load
@@ -74,6 +80,41 @@ def test_more_addresses_are_the_switchs_too() -> None:
     assert (config.address.ip, config.address.udp_port, config.more_addresses) == ("10.0.0.254", 9, ["10.0.1.254"])
 
 
+@given(st.ip_addresses(), st.integers(1, 2**16 - 1))
+def test_addresses_are_read_as_they_are_printed(ip: IPv4Address | IPv6Address, port: int) -> None:
+    address = Endpoint("", str(ip), port)
+    if why_not_a_host(str(ip)):
+        with pytest.raises(SettingsError, match="--address"):
+            texts.parse_address(str(address))
+        return
+    assert texts.parse_address(str(address)) == (str(ip), port)
+    assert texts.parse_address(str(ip)) == (str(ip), 31314)
+    assert texts.parse_address(str(Endpoint("", ip.exploded, port))) == (str(ip), port)
+
+
+def test_ipv6_addresses_of_switches() -> None:
+    config = load(None, {"address": ["[FD00:0::12:fe]:9", "fd00:1::fe", "10.0.1.254"]}).switch_configs()[0]
+    assert config.address == Endpoint("02:00:00:12:00:fe", "fd00::12:fe", 9)
+    assert config.more_addresses == ["fd00:1::fe", "10.0.1.254"]
+    config = replace(config, name="leaf")
+    assert spec_of(json.dumps(written(config)), load(None, {})) == config
+    assert load(None, {"address": ["::1"]}).switch_configs()[0].address == Endpoint("02:00:00:00:00:01", "::1", 31314)
+
+
+@pytest.mark.parametrize("addresses", [("fd00::1", "10.0.0.2"), ("10.0.0.1", "[fd00::2]:5")])
+def test_a_parent_has_the_family_of_its_child(addresses: tuple[str, str]) -> None:
+    options = {"switch": ["a:1", "b:2"], "address": list(addresses), "switch_insecure": True}
+    assert len(specs_of(load(None, options))) == 2  # as roots, both may be
+    wrong = load(None, options | {"uplink": ["b:2:1=a:1"]})
+    (one, port), (other, other_port) = map(texts.parse_address, addresses)
+    said = (
+        f"the switch b:2 has --address {Endpoint('', other, other_port)}, and its parent a:1 has "
+        f"{Endpoint('', one, port)}: give both IPv4 addresses, or both IPv6"
+    )
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        specs_of(wrong)
+
+
 def test_several_switches_have_an_address_each() -> None:
     options = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2:5"], "ports": [1, 2]}
     one, two = load(None, options).switch_configs()
@@ -105,14 +146,27 @@ TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
         (TWO | {"address": ["10.0.0.1"] * 2}, "no two alike"),
         (TWO | {"mac": ["02:00:00:00:00:01"]}, "--mac is given 1 times for 2 switches"),
         (TWO | {"hosts": {"02:00:00:00:00:01": 1}}, "--host and --route are for a single switch, and there are 2"),
-        ({"address": ["10.0.0"]}, "must be an IPv4 address"),
-        ({"address": ["fd00::1"]}, "--address 'fd00::1': must be an IPv4 address"),
-        ({"address": ["[fd00::1]:31314"]}, "as 10.0.0.254:31314; between ranks and switches, IPv6 is not supported"),
-        ({"address": ["10.0.0.1:0"]}, "must be an IPv4 address"),
-        ({"address": ["10.0.0.1:x"]}, "must be an IPv4 address"),
-        ({"address": ["0.0.0.0"]}, "--address '0.0.0.0': not a host's address"),
-        ({"address": ["10.0.0.1", "239.1.2.3:31314"]}, "--address '239.1.2.3:31314': not a host's address"),
-        ({"address": ["255.255.255.255"]}, "not a host's address"),
+        ({"address": ["10.0.0"]}, "--address '10.0.0': must be an IP address"),
+        ({"address": ["10.0.0.1:0"]}, "must be an IP address"),
+        (
+            {"address": ["10.0.0.1:x"]},
+            "must be an IP address, or one with a UDP port, as 10.0.0.254:31314 or [fd00::fe]",
+        ),
+        ({"address": ["[fd00::1]:0"]}, "--address '[fd00::1]:0': must be an IP address"),
+        ({"address": ["[fd00::1]:65536"]}, "must be an IP address"),
+        ({"address": ["[10.0.0.1]:31314"]}, "must be an IP address"),
+        ({"address": ["fd00::1]:31314"]}, "must be an IP address"),
+        ({"address": ["fd00::1/64"]}, "must be an IP address"),
+        ({"address": ["0.0.0.0"]}, "--address '0.0.0.0': it is not a host's address"),
+        ({"address": ["10.0.0.1", "239.1.2.3:31314"]}, "--address '239.1.2.3:31314': it is not a host's address"),
+        ({"address": ["255.255.255.255"]}, "it is not a host's address; give the address that ranks send to"),
+        ({"address": ["::"]}, "--address '::': it is not a host's address"),
+        ({"address": ["10.0.0.1", "[ff02::1]:31314"]}, "--address '[ff02::1]:31314': it is not a host's address"),
+        ({"address": ["fe80::1"]}, "--address 'fe80::1': it is valid on one link only"),
+        ({"address": ["[fe80::1%eth0]:31314"]}, "it is valid on one link only"),
+        ({"address": ["fd00::1%eth0"]}, "--address 'fd00::1%eth0': it is valid on one link only"),
+        ({"address": ["::ffff:1.2.3.4"]}, "it is an IPv4-mapped address; write 1.2.3.4"),
+        (TWO | {"address": ["fd00::1", "FD00:0::1"]}, "no two alike"),
         ({"mac": ["01:00:5e:00:00:01"]}, "MAC address 01:00:5e:00:00:01: not a host's address"),
         ({"hosts": {"00:00:00:00:00:00": 1}}, "MAC address 00:00:00:00:00:00: not a host's address"),
         ({"ports": [1, 2, 1]}, "--ports 1 is given 2 times: give it once"),
@@ -297,8 +351,8 @@ def test_tls_to_switches_that_cannot_be(options: dict[str, str], said: str) -> N
 
 
 def test_groups_of_ports() -> None:
-    for given in ({"lag": [[1, 2], [3, 4]]}, {"switches": [{"switch": "b:1", "lag": [[1, 2], [3, 4]]}]}):
-        [config] = load(None, given).switch_configs()
+    for options in ({"lag": [[1, 2], [3, 4]]}, {"switches": [{"switch": "b:1", "lag": [[1, 2], [3, 4]]}]}):
+        [config] = load(None, options).switch_configs()
         assert [config.lag_of(port) for port in (2, 4, 5)] == [(1, 2), (3, 4), ()]
     assert SCHEMA["lag"].of_option(["1,2", "3,4"]) == [[1, 2], [3, 4]]
     for groups, said in (([[1, 2], [2, 3]], "--lag: port 2 is given 2 times"), ([[1, 999]], "port 999: must be from")):

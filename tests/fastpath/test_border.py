@@ -230,6 +230,39 @@ def test_a_seat_names_a_job_for_each_aggregator(monkeypatch: pytest.MonkeyPatch,
             whole_library().p4reduce_free(ctypes.c_void_p(opened(None)))
 
 
+@pytest.mark.parametrize(
+    ("ether_type", "size", "said"),
+    [
+        (0x0800, 42, ""),
+        (0x86DD, 62, ""),
+        (0x0800, 62, "cannot understand headers=" + "00" * 12 + "0800"),
+        (0x86DD, 42, "cannot understand headers=" + "00" * 12 + "86dd"),
+        (0x86DD, 63, "cannot understand headers=" + "00" * 12 + "86dd"),
+        (0x8100, 62, "cannot understand headers=" + "00" * 12 + "8100"),
+    ],
+)
+def test_a_seat_has_headers_of_either_family(
+    monkeypatch: pytest.MonkeyPatch, ether_type: int, size: int, said: str
+) -> None:
+    opened = ctypes.CDLL(str(find())).p4reduce_open_from_environment
+    opened.restype = ctypes.c_void_p
+    headers = (bytes(12) + ether_type.to_bytes(2, "big")).ljust(size, b"\0").hex()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
+        seat = "job=1 generation=1 rank=0 world_size=1 slots=8 lanes=4 block_size=64 first_seq=0 link=2"
+        monkeypatch.setenv("P4REDUCE_SEAT", f"{seat} socket={unused.fileno()} headers={headers}")
+        if said:
+            assert refusal(lambda error: opened(ctypes.byref(error))).startswith(f"P4REDUCE_SEAT: {said}")
+        else:
+            whole_library().p4reduce_free(ctypes.c_void_p(opened(None)))
+
+
+def test_headers_of_another_protocol_are_refused() -> None:
+    headers = (bytes(12) + b"\x08\x06").ljust(62, b"\0")
+    options = c.Options.make(link=c.LINK_PACKET, socket=0, headers=headers)
+    said = refusal(whole_library().p4reduce_open, c.Membership.make(world_size=1, **SHAPE), options)
+    assert said == "headers have EtherType 0x0806: accepted are 0x0800 (IPv4), 0x86dd (IPv6)"
+
+
 def test_a_seat_may_not_be_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_SEAT", "x" * 3000)
     opened = ctypes.CDLL(str(find())).p4reduce_open_from_environment

@@ -29,6 +29,7 @@ from p4reduce.transport import SharedTransport, StripedTransport, Switch, open_t
 from tests.support.hostlib.engines import MORE, shared
 from tests.support.hostlib.operations import end_of
 from tests.support.hostlib.udp_switch import Receiver, members
+from tests.support.loopbacks import LOOPBACKS, bound
 from tests.support.waiting import wait_until
 
 SLOTS = 150  # more than a super-packet takes, at each of two aggregators
@@ -48,12 +49,11 @@ class Aggregators(Receiver):
     except for those of the packet.
     """
 
-    def __init__(self, count: int, loss: float = 0.0) -> None:
-        self.sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+    def __init__(self, count: int, loss: float = 0.0, ip: str = LOOPBACKS[0]) -> None:
+        self.sockets = [bound(ip) for _ in range(count)]
         for sock in self.sockets:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
             sock.setsockopt(SOL_UDP, UDP_GRO, 1)
-            sock.bind(("127.0.0.1", 0))
         self.longest = 0
         self._loss, self._random = loss, random.Random(5)
         self.came: list[set[bytes]] = [set() for _ in self.sockets]
@@ -63,7 +63,7 @@ class Aggregators(Receiver):
 
     @property
     def endpoints(self) -> list[Switch]:
-        return [Switch(*sock.getsockname()) for sock in self.sockets]
+        return [Switch(*sock.getsockname()[:2]) for sock in self.sockets]
 
     def _receive(self, sock: socket.socket) -> None:
         payload, ancillary, _, sender = sock.recvmsg(65536, 64)
@@ -72,7 +72,7 @@ class Aggregators(Receiver):
         for at in range(0, len(payload), segment):
             self._take(sock, payload[at : at + segment], sender)
 
-    def _take(self, sock: socket.socket, payload: bytes, sender: tuple[str, int]) -> None:
+    def _take(self, sock: socket.socket, payload: bytes, sender: tuple[str | int, ...]) -> None:
         index = self.sockets.index(sock)
         lost = payload not in self.came[index] and self._random.random() < self._loss
         self.came[index].add(payload)
@@ -103,13 +103,19 @@ def tensor() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
 
 
 def packets(
-    kind: str, count: int, loss: float = 0.0, slots: int = SLOTS, jobs: Jobs = (), strangers: Sequence[bytes] = ()
+    kind: str,
+    count: int,
+    loss: float = 0.0,
+    slots: int = SLOTS,
+    jobs: Jobs = (),
+    strangers: Sequence[bytes] = (),
+    ip: str = LOOPBACKS[0],
 ) -> list[set[bytes]]:
     """Run one operation, check its result, and return the packets that each of `count` aggregators got.
 
     slots: the number of slots that the operation uses. jobs: the job's number and generation at each aggregator.
     """
-    with contextlib.closing(Aggregators(count, loss)) as aggregators:
+    with contextlib.closing(Aggregators(count, loss, ip)) as aggregators:
         aggregators.strangers.extend(strangers)
         engine = start(kind, aggregators, members(1, slots=SLOTS)[0], jobs)
         if slots < SLOTS:
@@ -167,21 +173,32 @@ def test_what_is_sent_again_is_the_same(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_an_aggregator_that_is_silent_is_named(kind: str) -> None:
-    with contextlib.closing(Aggregators(3)) as aggregators:
+def test_same_packets_over_ipv6(kind: str) -> None:
+    assert packets(kind, 3, ip=LOOPBACKS[1]) == packets(kind, 3)
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("loopback", LOOPBACKS)
+def test_an_aggregator_that_is_silent_is_named(kind: str, loopback: str) -> None:
+    with contextlib.closing(Aggregators(3, ip=loopback)) as aggregators:
         aggregators.deaf = {1}
         engine = start(kind, aggregators, members(1, slots=SLOTS)[0])
         error = end_of(engine, Operation(tensor()), timeout=1)
         engine.close(P4ReduceError("closed by the test"))
         assert isinstance(error, CollectiveTimeout)
-        assert re.search(rf"the switch at {aggregators.endpoints[1]} has not answered for \d\.\d s", str(error))
+        assert re.search(
+            rf"the switch at {re.escape(str(aggregators.endpoints[1]))} has not answered for \d\.\d s", str(error)
+        )
 
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("offload", ["", "none"])
-def test_super_packets_are_of_one_aggregator(monkeypatch: pytest.MonkeyPatch, offload: str, count: int) -> None:
+@pytest.mark.parametrize("ip", LOOPBACKS)
+def test_super_packets_are_of_one_aggregator(
+    monkeypatch: pytest.MonkeyPatch, offload: str, count: int, ip: str
+) -> None:
     monkeypatch.setenv("P4REDUCE_OFFLOAD", offload)
-    with contextlib.closing(Aggregators(count)) as aggregators:
+    with contextlib.closing(Aggregators(count, ip=ip)) as aggregators:
         engine = start("c", aggregators, members(1, slots=SLOTS)[0])
         assert isinstance(engine, NativeEngine)
         ends = [end_of(engine, Operation(tensor()), timeout=30) for _ in range(3)]  # with the first, the window opens
@@ -198,7 +215,7 @@ def test_sockets_must_be_connected() -> None:
         transport = open_transports("udp", aggregators.endpoints)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
             os.dup2(other.fileno(), transport.parts[1].fileno())  # type: ignore[attr-defined]
-            with pytest.raises(ValueError, match=r"socket \d+ is not connected to an IPv4 address"):
+            with pytest.raises(ValueError, match=r"socket \d+ is not connected to an IPv4 or IPv6 address"):
                 NativeEngine(transport, members(1)[0], switch="nowhere")
         transport.close()
 

@@ -15,10 +15,12 @@ import pytest
 
 from p4reduce.fastpath import structures as c
 from p4reduce.protocol import Operation
+from p4reduce.protocol.constants import ECN_CE
 from p4reduce.transport import open_transport
 from tests.support.hostlib import engines
-from tests.support.hostlib.engines import NativeRank, reduce
+from tests.support.hostlib.engines import NativeRank, reduce, sparse
 from tests.support.hostlib.udp_switch import UdpSwitch
+from tests.support.loopbacks import LOOPBACKS, set_traffic_class
 from tests.support.waiting import wait_until
 
 ranks = partial(engines.ranks, NativeRank)
@@ -57,6 +59,17 @@ def test_a_wake_up_takes_several_answers_of_a_slow_link(monkeypatch: pytest.Monk
         assert received >= 2 * 1000
         # One for each would be 1.03 to 1.08; gathered, 0.2 on an idle machine and 0.64 on the busiest seen.
         assert wake_ups() < 0.9 * received, (wake_ups(), received)
+
+
+@pytest.mark.parametrize("ip", LOOPBACKS)
+@pytest.mark.parametrize("ecn", range(4))
+def test_marks(ip: str, ecn: int) -> None:
+    with contextlib.closing(UdpSwitch(ip)) as switch, ranks(switch, 2) as everyone:
+        set_traffic_class(switch._socket, 0x28 | ecn)
+        reduce(everyone, [sparse(1), sparse(2)])
+        for rank in everyone:
+            assert (rank.engine.stats.marks > 0) == (ecn == ECN_CE)
+            assert rank.engine.link() == "UDP, GSO, GRO"  # type: ignore[attr-defined]
 
 
 SO_NO_CHECK = 11

@@ -12,14 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scapy.layers.inet import UDP as Datagram
+from scapy.layers.inet6 import ICMPv6PacketTooBig, IPv6
+from scapy.layers.l2 import Ether
 
 from p4reduce.engine.python_engine import PythonEngine
 from p4reduce.errors import CollectiveTimeout
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Operation, Worker
+from p4reduce.protocol.constants import ECN_CE, ECN_ECT_0
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.transport import Switch, TransportError, open_transport
-from p4reduce.transport.frames import HEADERS
+from p4reduce.transport.addresses import is_ipv6
+from p4reduce.transport.frames import ETHERNET, ip_and_udp_bytes
 from tests.support.dataplane import frames
 from tests.support.hostlib.engines import CLOSED
 from tests.support.hostlib.operations import end_of
@@ -27,7 +32,7 @@ from tests.support.hostlib.udp_switch import members
 from tests.support.own_network import OwnNetwork, ip
 from tests.support.waiting import wait_until
 
-from .frame_switch import FrameSwitch
+from .frame_switch import FrameSwitch, traffic_class_of
 
 pytestmark = pytest.mark.root
 BARE_BYTES, LANE_BYTES = 34, 256  # of a packet of four lanes of 64 values
@@ -61,9 +66,12 @@ def running(
 
 @pytest.mark.parametrize(("lanes", "block_size"), [(4, 64), (1, 32), (2, 128)])
 @pytest.mark.parametrize("ring", ["blocks", "none"])
-def test_reduces(network: OwnNetwork, monkeypatch: pytest.MonkeyPatch, ring: str, lanes: int, block_size: int) -> None:
+def test_reduces(
+    either_network: OwnNetwork, monkeypatch: pytest.MonkeyPatch, ring: str, lanes: int, block_size: int
+) -> None:
     monkeypatch.setenv("P4REDUCE_RING", ring)
     memberships = members(2, lanes=lanes, block_size=block_size)
+    network = either_network
     with contextlib.closing(FrameSwitch(network, memberships[0])) as switch:
         engines = [start(membership, switch.endpoint, network) for membership in memberships]
         wait_until(lambda: switch.ranks_heard == 2, "the switch to hear all ranks")
@@ -88,13 +96,27 @@ def test_reduces(network: OwnNetwork, monkeypatch: pytest.MonkeyPatch, ring: str
             engine.close(CLOSED)
 
 
-def test_super_packets_that_do_not_arrive(network: OwnNetwork) -> None:
+@pytest.mark.parametrize("ring", ["blocks", "none"])
+@pytest.mark.parametrize("ecn", range(4))
+def test_marks(either_network: OwnNetwork, monkeypatch: pytest.MonkeyPatch, ring: str, ecn: int) -> None:
+    """Packets leave with ECT(0). The first operation is for batches, the second for the ring."""
+    monkeypatch.setenv("P4REDUCE_RING", ring)
+    with running(either_network, members(1, slots=64)[0], "raw") as (switch, engine):
+        switch.traffic_class = 0x28 | ecn
+        for blocks in (4, 2049 * 4):
+            before = engine.stats.marks
+            assert end_of(engine, Operation(np.ones(blocks * 64, np.float32))) is None
+            assert (engine.stats.marks > before) == (ecn == ECN_CE)
+        assert {traffic_class_of(frame) for frame in switch.frames} == {ECN_ECT_0}
+
+
+def test_super_packets_that_do_not_arrive(either_network: OwnNetwork) -> None:
     """A veth pair hands a super-packet over as one frame, which no switch understands: the engine sends singly then."""
-    with running(network, members(1, slots=64)[0], "udp", hello=False) as (switch, engine):
+    with running(either_network, members(1, slots=64)[0], "udp", hello=False) as (switch, engine):
         array = np.ones(64 * 64 * 8, np.float32)
         assert end_of(engine, Operation(array)) is None
         assert engine.link() == "UDP, GRO"
-        lengths = {len(frame) - HEADERS.size for frame in switch.frames}
+        lengths = {len(frame) - ETHERNET.size - ip_and_udp_bytes(either_network.host_ip) for frame in switch.frames}
         assert lengths - {BARE_BYTES + lanes * LANE_BYTES for lanes in range(5)}  # more than one packet in a frame
         assert engine.stats.retransmissions <= 128  # of 576 packets: only the first were lost
 
@@ -110,16 +132,21 @@ def test_an_interface_that_goes_down_is_no_busy_loop(network: OwnNetwork) -> Non
 
 @pytest.mark.parametrize("kind", ["udp", "raw"])
 @pytest.mark.parametrize("slots", [1, 50])
-def test_a_path_that_becomes_too_narrow(network: OwnNetwork, kind: str, slots: int) -> None:
-    with running(network, members(1, slots=slots)[0], kind) as (_, engine):
-        ip("link", "set", network.host, "mtu", "900")
-        error = end_of(engine, Operation(np.ones(256 * slots, np.float32)))
+def test_a_path_that_becomes_too_narrow(either_network: OwnNetwork, kind: str, slots: int) -> None:
+    """Interfaces with IPv6 have an MTU of 1280 or more."""
+    with running(either_network, members(1, slots=slots, block_size=80)[0], kind) as (_, engine):
+        ip("link", "set", either_network.host, "mtu", "1280")
+        error = end_of(engine, Operation(np.ones(320 * slots, np.float32)))
         assert isinstance(error, TransportError)
-        assert "a packet of 1058 bytes is longer than the MTU of the path" in str(error)
+        assert "a packet of 1314 bytes is longer than the MTU of the path" in str(error)
 
 
 def forged_icmp(network: OwnNetwork, endpoint: Switch, local: tuple[str, int]) -> bytes:
     """Return a frame with which a neighbour claims, by ICMP, that the path to the switch has a small MTU."""
+    if is_ipv6(endpoint.ip):
+        told = IPv6(src="fd00:9::66", dst=local[0]) / ICMPv6PacketTooBig(mtu=1280)
+        sent = IPv6(src=local[0], dst=endpoint.ip) / Datagram(sport=local[1], dport=endpoint.udp_port) / bytes(1000)
+        return bytes(Ether(src="02:00:00:00:00:66", dst=network.host_mac) / told / sent)
     ours = frames.udp(local[1], endpoint.udp_port, bytes(BARE_BYTES + 4 * LANE_BYTES))
     message = frames.icmp_too_big(552, frames.ipv4(local[0], endpoint.ip, frames.UDP, ours))
     packet = frames.ipv4("10.9.0.66", local[0], frames.ICMP, message)
@@ -141,7 +168,8 @@ def test_forged_icmp_ends_nothing(network: OwnNetwork, in_python: bool) -> None:
             assert (array == 1).all()
 
 
-def test_forged_icmp_is_no_reason_not_to_send(network: OwnNetwork) -> None:
+def test_forged_icmp_is_no_reason_not_to_send(either_network: OwnNetwork) -> None:
+    network = either_network
     ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
     endpoint = Switch(network.switch_ip, 31314)
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as wire:
@@ -151,9 +179,9 @@ def test_forged_icmp_is_no_reason_not_to_send(network: OwnNetwork) -> None:
         poll = select.poll()
         poll.register(transport.fileno(), 0)
         wait_until(lambda: bool(poll.poll(0)), "the kernel to have heard of it")
-        wire.bind((network.wire, 0x0800))
+        wire.bind((network.wire, 0x86DD if is_ipv6(network.switch_ip) else 0x0800))
         wire.settimeout(10)
-        payload = bytes(range(256)) * 4
+        payload = bytes(range(256)) * 5
         assert transport.send([payload]) == 1
         assert transport.trouble is not None
         while not (frame := wire.recv(2000)).endswith(payload):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import socket
 from ipaddress import ip_address
 
 import pytest
@@ -11,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce.transport.addresses import packed
-from p4reduce.transport.frames import UDP, frame_headers
-from p4reduce.transport.packet_filter import Instruction, attach, only_datagrams
+from p4reduce.transport.frames import UDP
+from p4reduce.transport.packet_filter import Instruction, only_datagrams
+from tests.support.packet_filters import ENDS, frame_of, passes
 
 PORTS = st.integers(1, 2**16 - 1)
-MAC = bytes(6)
-ENDS = {4: ("10.0.0.254", "10.0.0.1"), 6: ("fd00::fe", "fd00::1")}
 # The bits of a frame's bytes that the sender may choose, and the switch's port, which its address vouches for.
 FREE = {
     # TOS, length and identification; flags but more fragments; TTL; checksum; source port; UDP length and checksum
@@ -26,24 +24,9 @@ FREE = {
 }
 
 
-def passes(program: list[Instruction], frame: bytes) -> bool:
-    sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with sender, receiver:
-        attach(receiver, program)
-        sender.send(frame)
-        try:
-            return receiver.recv(2000, socket.MSG_DONTWAIT) == frame
-        except BlockingIOError:
-            return False
-
-
 def program_of(source: str, destination: str, port: int) -> list[Instruction]:
     """Return the program without its first checks, two instructions each, of what a Unix socket's data lack."""
     return only_datagrams("lo", source, destination, port)[4:]
-
-
-def frame_of(source: str, destination: str, port: int, payload: bytes = b"") -> bytes:
-    return frame_headers((MAC, packed(source), 31314), (MAC, packed(destination), port), len(payload)) + payload
 
 
 @pytest.mark.parametrize("version", [4, 6])

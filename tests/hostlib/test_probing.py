@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ from p4reduce.join import probing
 from p4reduce.join.probing import Prober
 from p4reduce.protocol import Membership
 from p4reduce.transport import Transport, TransportError, open_transports
+from p4reduce.transport.addresses import is_ipv6, protocol_of
+from p4reduce.transport.frames import ip_and_udp_bytes
 from tests.support.hostlib.udp_switch import endpoints
+from tests.support.loopbacks import LOOPBACKS
 
 MEMBERSHIP = Membership(job=3, generation=7, rank=1, world_size=2, slots=4, lanes=8, block_size=256, first_seq=0)
 NONCE = 0x0123456789ABCDEF
@@ -26,6 +30,11 @@ LONGEST = 18 + 8 * 4 + 8 * 256 * 4
 @dataclass
 class FakeSession:
     aborted: JobAborted | None = None
+
+
+@pytest.fixture(params=LOOPBACKS)
+def loopback(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
@@ -71,9 +80,12 @@ def test_nothing_else_is_an_answer(link: Transport, switches: list[socket.socket
         short, _ = one.recvfrom(65536)
         if answered:
             one.sendto(short if change == "short" and one is switches[1] else full, rank)
-    at = "{}:{}".format(*switches[change != "stranger's"].getsockname())
+    silent = endpoints(switches)[change != "stranger's"]
+    at, needed = re.escape(str(silent)), LONGEST + ip_and_udp_bytes(silent.ip)
     what = "of that length has come back, while short ones" if change == "short" else "has come back, short or long"
-    with pytest.raises(TransportError, match=rf"{at}, but for 0.3 s no answer {what}.* needs an MTU of 8270 or more"):
+    longest = f"packets, {needed} bytes with {protocol_of(silent.ip)} headers, reach the switch at {at}"
+    said = rf"{longest}, but for 0.3 s no answer {what}.* needs an MTU of {needed} or more"
+    with pytest.raises(TransportError, match=said):
         wait(link, switches)
 
 
@@ -81,7 +93,8 @@ def test_short_ones_are_asked_for_where_no_answer_comes(
     monkeypatch: pytest.MonkeyPatch, link: Transport, switches: list[socket.socket]
 ) -> None:
     monkeypatch.setattr(probing, "SHORT_AFTER_S", 0.0)
-    with pytest.raises(TransportError, match=r"firewall of this host \(`nft list ruleset`, `iptables -S INPUT`\)"):
+    iptables = "ip6tables" if is_ipv6(endpoints(switches)[0].ip) else "iptables"
+    with pytest.raises(TransportError, match=rf"firewall of this host \(`nft list ruleset`, `{iptables} -S INPUT`\)"):
         wait(link, switches)
     hellos = [switches[1].recv(65536) for _ in range(2)]
     assert [len(hello) for hello in hellos] == [LONGEST, 50]

@@ -24,7 +24,7 @@ from p4reduce.transport.frames import ip_and_udp_bytes
 from p4reduce.transport.udp import UdpTransport
 from tests.support.hostlib.operations import receive
 from tests.support.hostlib.udp_switch import endpoints
-from tests.support.loopbacks import LOOPBACKS, bound
+from tests.support.loopbacks import LOOPBACKS, bound, set_traffic_class
 from tests.support.own_network import OwnNetwork, ip
 from tests.support.waiting import wait_until
 
@@ -41,16 +41,6 @@ def switch(switches: list[socket.socket]) -> socket.socket:
 
 def address(sock: socket.socket) -> Switch:
     return Switch(*sock.getsockname()[:2])
-
-
-def set_traffic_class(sock: socket.socket, value: int) -> None:
-    """Set the TOS or traffic class of what the socket sends, and ask for that of what it receives."""
-    if sock.family == socket.AF_INET6:
-        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
-        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, value)
-    else:
-        sock.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, value)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from p4reduce.protocol import constants
 from p4reduce.protocol.constants import Op, Outcome
 from p4reduce.protocol.header import FIELDS, FIXED, KEY
 from p4reduce.protocol.packet import Codec, Packet
+from p4reduce.transport import frames as transport_frames
 from p4reduce_controller.switches import frames
 from tests.support import c_headers
 
@@ -117,7 +118,7 @@ def by_codec(**fields: int) -> bytes:
 
 def by_controller(**fields: int) -> bytes:
     nobody = frames.Endpoint("00:00:00:00:00:00", "0.0.0.0", 0)
-    return frames.build(Packet(**{"op": 0, **fields}), nobody, nobody)[frames.HEADERS.size :]
+    return frames.build(Packet(**{"op": 0, **fields}), nobody, nobody)[transport_frames.HEADERS.size :]
 
 
 @pytest.mark.parametrize("pack", [by_codec, by_controller])

@@ -22,3 +22,13 @@ def bound(ip: str, kind: socket.SocketKind = socket.SOCK_DGRAM) -> socket.socket
             raise
         pytest.skip(f"needs IPv6 on the loopback interface ({error.strerror})")
     return sock
+
+
+def set_traffic_class(sock: socket.socket, value: int) -> None:
+    """Set the TOS or traffic class of what the socket sends, and ask for that of what it receives."""
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, value)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, value)

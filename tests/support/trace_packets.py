@@ -13,8 +13,11 @@ from p4reduce.protocol.packet import Codec, Packet
 from p4reduce.trace.frames import ETHERNET, Header
 from p4reduce.trace.model import Trace
 from p4reduce.trace.rounds import trace_of
+from p4reduce.transport.addresses import family_of, packed
+from p4reduce.transport.frames import frame_headers
 
 WORKER, SWITCH = ("10.0.0.1", 40000), ("10.0.0.254", 31314)
+IPV6_WORKER, IPV6_SWITCH = ("fd00::1", 40000), ("fd00::fe", 31314)
 OPERATION = 0xABCDEF
 END = (NO_KEY,) * 4
 
@@ -60,10 +63,10 @@ def trace(*packets: Header) -> Trace:
     return trace_of(sorted(packets), Codec())
 
 
-def send(count: int, port: int = 31314) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+def send(count: int, port: int = 31314, ip: str = "127.0.0.1") -> None:
+    with socket.socket(family_of(ip), socket.SOCK_DGRAM) as out:
         for number in range(count):
-            out.sendto(payload(number, present=3), ("127.0.0.1", port))
+            out.sendto(payload(number, present=3), (ip, port))
 
 
 def payload(seq: int, lanes: int = 4, block: int = 64, present: int = 0) -> bytes:
@@ -73,16 +76,20 @@ def payload(seq: int, lanes: int = 4, block: int = 64, present: int = 0) -> byte
     return Codec(lanes, block).encode(packet)
 
 
-def frame(content: bytes, tag: bytes = b"") -> bytes:
+def frame(content: bytes, tag: bytes = b"", *, ipv6: bool = False) -> bytes:
+    if ipv6:
+        ends = [(bytes(6), packed(ip), port) for ip, port in (IPV6_WORKER, IPV6_SWITCH)]
+        made = frame_headers(*ends, len(content)) + content
+        return made[:12] + tag + made[12:]
     ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28 + len(content), 0, 0, 64, 17, 0,
                      socket.inet_aton(WORKER[0]), socket.inet_aton(SWITCH[0]))  # fmt: skip
     udp = struct.pack("!4H", WORKER[1], SWITCH[1], 8 + len(content), 0)
     return bytes(12) + tag + b"\x08\x00" + ip + udp + content
 
 
-def cooked(kind: int, content: bytes, tag: bytes = b"", interface: int = 1) -> bytes:
+def cooked(kind: int, content: bytes, tag: bytes = b"", interface: int = 1, *, ipv6: bool = False) -> bytes:
     """Return a frame as a capture on Linux's interface "any" contains it: with the link type 113 or 276."""
-    ethernet = frame(content, tag)
+    ethernet = frame(content, tag, ipv6=ipv6)
     if kind == 113:
         return struct.pack("!H", interface) + bytes(12) + ethernet[12:]
     return ethernet[12:14] + bytes(2) + struct.pack("!I", interface) + bytes(12) + ethernet[14:]

@@ -15,7 +15,7 @@ from p4reduce.protocol.packet import Codec
 from p4reduce.trace.cli import trace as command
 from p4reduce.trace.frames import ETHERNET, Datagram, codec_of, count_cut, datagram, headers, split
 from p4reduce.trace.merging import merge
-from tests.support.trace_packets import SWITCH, WORKER, cooked, frame, payload, pcap
+from tests.support.trace_packets import IPV6_SWITCH, IPV6_WORKER, SWITCH, WORKER, cooked, frame, payload, pcap
 
 TAGS = [b"", b"\x81\x00\x00\x05", b"\x88\xa8\x00\x05\x81\x00\x00\x06", b"\x91\x00\x00\x05\x81\x00\x00\x06"]
 
@@ -26,28 +26,39 @@ def seen(content: bytes, time: int = 0) -> Datagram:
     return found
 
 
-def test_a_packet_is_read() -> None:
-    (one,) = headers(seen(payload(6, present=3)), Codec())
-    assert (one.source, one.destination, one.op, one.worker, one.seq) == (WORKER, SWITCH, Op.DATA, 1, 6)
+@pytest.mark.parametrize("ipv6", [False, True])
+def test_a_packet_is_read(ipv6: bool) -> None:
+    found = datagram(0, ETHERNET, frame(payload(6, present=3), ipv6=ipv6))
+    assert found is not None
+    (one,) = headers(found, Codec())
+    assert (one.source, one.destination) == ((IPV6_WORKER, IPV6_SWITCH) if ipv6 else (WORKER, SWITCH))
+    assert (one.op, one.worker, one.seq) == (Op.DATA, 1, 6)
     assert (one.active, one.present, one.keys) == (15, 3, (5, 5, 5, 5))
 
 
 @pytest.mark.parametrize("tag", TAGS)
-def test_tags_are_passed_over(tag: bytes) -> None:
-    found = datagram(0, ETHERNET, frame(payload(6), tag) + bytes(20))  # and what fills a short frame is no payload
+@pytest.mark.parametrize("ipv6", [False, True])
+def test_tags_are_passed_over(tag: bytes, ipv6: bool) -> None:
+    padded = frame(payload(6), tag, ipv6=ipv6) + bytes(20)  # and what fills a short frame is no payload
+    found = datagram(0, ETHERNET, padded)
     assert found is not None
     assert found.payload == payload(6)
 
 
-@pytest.mark.parametrize(("kind", "before"), [(101, 14), (0, 10)])
-def test_other_links_are_known(kind: int, before: int) -> None:
-    assert datagram(0, kind, frame(payload(6))[before:]) is not None
+@pytest.mark.parametrize(
+    ("kind", "before", "families"), [(101, 14, "46"), (0, 10, "46"), (228, 14, "4"), (229, 14, "6")]
+)
+def test_other_links_are_known(kind: int, before: int, families: str) -> None:
+    for family in "46":
+        found = datagram(0, kind, frame(payload(6), ipv6=family == "6")[before:])
+        assert (found is not None) == (family in families)
 
 
 @pytest.mark.parametrize("kind", [113, 276])
 @pytest.mark.parametrize("tag", TAGS)
-def test_any_interface_is_known(kind: int, tag: bytes) -> None:
-    whole = cooked(kind, payload(6), tag)
+@pytest.mark.parametrize("ipv6", [False, True])
+def test_any_interface_is_known(kind: int, tag: bytes, ipv6: bool) -> None:
+    whole = cooked(kind, payload(6), tag, ipv6=ipv6)
     found = datagram(0, kind, whole)
     assert found is not None
     assert found.payload == payload(6)
@@ -64,7 +75,15 @@ def test_of_other_links_it_says_so() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", frame(b"")[:30], frame(payload(6)).replace(b"\x08\x00\x45", b"\x86\xdd\x45"), bytes(100)],
+    [
+        b"",
+        frame(b"")[:30],
+        frame(b"", ipv6=True)[:60],
+        frame(payload(6)).replace(b"\x08\x00\x45", b"\x86\xdd\x45"),
+        frame(payload(6), ipv6=True).replace(b"\x86\xdd\x60", b"\x08\x00\x60"),
+        frame(payload(6), ipv6=True).replace(b"\x11\x40\xfd", b"\x2c\x40\xfd"),  # a fragment
+        bytes(100),
+    ],
 )
 def test_what_is_none_of_ours_is_left_out(content: bytes) -> None:
     assert datagram(0, ETHERNET, content) is None
@@ -171,13 +190,14 @@ def test_a_file_that_ends_within_a_packet_says_so(tmp_path: Path, missing: int, 
 
 @pytest.mark.parametrize("size", [12, 16, 24, 40, 42, 64])
 def test_a_capture_without_any_whole_header_says_so(tmp_path: Path, size: int) -> None:
-    file = written(tmp_path / "cut.pcap", *(frame(payload(seq)) for seq in range(16)), size=size)
+    file = written(tmp_path / "cut.pcap", *(frame(payload(seq), ipv6=seq % 2 == 1) for seq in range(16)), size=size)
     done = CliRunner().invoke(command, ["view", str(file)])
     assert "; 16 packets cut before the end of the header: capture whole packets (tcpdump -s 0)" in done.stderr
 
 
 def test_other_protocols_frames_are_not_taken_for_cut_packets() -> None:
     tcp = frame(payload(6)).replace(b"\x40\x11", b"\x40\x06", 1)
-    for other in (tcp[:30], bytes(12) + b"\x08\x06" + bytes(10), bytes(12) + b"\x86\xdd\x60" + bytes(20)):
+    tcp6 = frame(payload(6), ipv6=True).replace(b"\x11\x40\xfd", b"\x06\x40\xfd")
+    for other in (tcp[:30], tcp6[:60], bytes(12) + b"\x08\x06" + bytes(10), bytes(12) + b"\x86\xdd\x60" + bytes(20)):
         assert datagram(0, ETHERNET, other, wire_length=100) is None
     assert datagram(0, ETHERNET, frame(payload(6)), wire_length=0) is not None

@@ -21,6 +21,7 @@ from p4reduce.trace.cli import trace as command
 from p4reduce.trace.frames import headers
 from p4reduce.trace.live import Recorder, listening
 from p4reduce.trace.merging import merge
+from tests.support.loopbacks import LOOPBACKS, bound
 from tests.support.trace_packets import send
 
 pytestmark = pytest.mark.root
@@ -45,16 +46,18 @@ with Communicator(job="live", slots=8) as communicator:
 
 
 @pytest.mark.usefixtures("alone")
-def test_each_packet_is_seen_once() -> None:
+@pytest.mark.parametrize("ip", LOOPBACKS)
+def test_each_packet_is_seen_once(ip: str) -> None:
+    bound(ip).close()
     with Recorder(["lo"]) as recorder:
         with listening(recorder):
-            send(20)
-            send(20, port=31315)
+            send(20, ip=ip)
+            send(20, port=31315, ip=ip)
             time.sleep(0.3)
         heads, build, _ = merge(recorder.captures())
     assert build == Codec()
     assert [one.seq for one in heads] == list(range(20))
-    assert {one.destination for one in heads} == {("127.0.0.1", 31314)}
+    assert {one.destination for one in heads} == {(ip, 31314)}
     assert abs(heads[0].time / 1e9 - time.time()) < DEADLINE_S
 
 

@@ -52,7 +52,7 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
     console = console or Console()
     for one in status.switches:
         for line in _lines_of(one):
-            console.print(line, highlight=False, soft_wrap=True)
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     if status.jobs:
         show_table(_ranks(status), console)
         for job in status.jobs:
@@ -95,10 +95,10 @@ def _ranks(status: pb.StatusReply) -> Table:
                 sender = f", rank {member.leader} sends" if _has_leader(member) else ""
                 addresses = _addresses(status, member) if in_trees else list(map(_address, member.places))
                 row[1:] = ["\n".join(addresses) or "no HELLO yet", _member_state(member) + sender]
-            table.add_row(*head, *row)
+            table.add_row(*map(Text, (*head, *row)))
             head = [""] * len(head)  # only the first row of a job has these columns
         if more:
-            table.add_row(*head, more, "", "")
+            table.add_row(*map(Text, head), more, "", "")
     return table
 
 
@@ -106,7 +106,8 @@ def _queue(status: pb.StatusReply) -> Table:
     table = Table("position", "queued job", "tenant", "slots", "ranks", "age", "waits because")
     for one in status.queue:
         ranks = f"{len(one.ranks)} of {one.world_size}"
-        table.add_row(str(one.place), one.name, one.tenant, str(one.slots), ranks, f"{one.age_s:.0f} s", one.why)
+        row = str(one.place), one.name, one.tenant, str(one.slots), ranks, f"{one.age_s:.0f} s", one.why
+        table.add_row(*map(Text, row))
     return table
 
 
@@ -114,7 +115,7 @@ def _tenants(status: pb.StatusReply) -> Table:
     table = Table("tenant", "jobs", "slots", "slot-hours this month", "priority", "reserved", "refusals")
     for one in status.tenants:
         table.add_row(
-            one.name,
+            Text(one.name),
             f"{one.jobs} of {one.most_jobs}" if one.HasField("most_jobs") else str(one.jobs),
             f"{one.slots} of {one.most_slots}" if one.HasField("most_slots") else str(one.slots),
             f"{one.slot_hours:.1f}" + (f" of {one.most_slot_hours:g}" if one.HasField("most_slot_hours") else ""),
@@ -154,7 +155,7 @@ def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
     head.add_row("job", Text(f"{one.name} ({_number(one)}), {one.state}, {_age(one.age_s)} old"))
     if one.tenant:
         head.add_row("tenant", Text(f"{one.tenant}, by {one.user}"))
-    head.add_row("slots", f"{_slots(one)}{threads}: {', '.join(pools)}")
+    head.add_row("slots", Text(f"{_slots(one)}{threads}: {', '.join(pools)}"))
     for traffic in one.traffic:
         name = status.switches[traffic.switch].name
         head.add_row("packets", Text(f"{traffic.packets:,}, {traffic.bytes:,} bytes, at {name}"))
@@ -182,7 +183,7 @@ def switches(status: pb.StatusReply) -> RenderableType:
             Text(one.name),
             Text(_parents(one)),
             Text(one.address),
-            join_host_port(one.ip, one.udp_port),
+            Text(join_host_port(one.ip, one.udp_port)),  # brackets would be markup
             Text(_state(one)),
             Text(_ports(one)),
             f"{one.slots_used} of {one.slots}",
@@ -201,9 +202,11 @@ def switch(status: pb.StatusReply, one: pb.Switch) -> RenderableType:
     if one.parent:
         head.add_row("parent", Text(_parents(one)))
     head.add_row("P4Runtime", Text(one.address))
-    head.add_row("aggregator", _aggregator(one))
+    head.add_row("aggregator", Text(_aggregator(one)))
     if one.untagged_only:
         head.add_row("VLANs", "none: its program admits only workers without a VLAN tag")
+    if one.ipv4_only:
+        head.add_row("IPv6", "none: its program knows only IPv4 addresses")
     head.add_row("slots", f"{one.slots_used} of {one.slots}")
     head.add_row("jobs", Text(_some(one.jobs)))
     if not one.ports:

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from p4reduce.control.finding import Finding
+from p4reduce.transport.addresses import family_of, protocol_of
 from p4reduce.transport.base import SOCKET_BUFFER_BYTES, mtu_advice
 from p4reduce.transport.routes import route_to
-from p4reduce.transport.udp import IP_MTU
+from p4reduce.transport.udp import path_mtu
 
 _SIOCGIFMTU, _SIOCETHTOOL, _SIOCGIFVLAN = 0x8921, 0x8946, 0x8982
 _GET_VLAN_VID = 9  # command of SIOCGIFVLAN
@@ -92,7 +93,7 @@ def way(ip: str, udp_port: int, needed: int, name: str, *, untagged_only: bool =
     untagged_only: the switch admits no workers in VLANs.
     """
     subject = f"route to {name}"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with socket.socket(family_of(ip), socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((ip, udp_port))
         except OSError as error:
@@ -107,7 +108,7 @@ def way(ip: str, udp_port: int, needed: int, name: str, *, untagged_only: bool =
                 subject, "skipped", f"the kernel does not say which interface leads to {ip}: {error.strerror}"
             )
             return
-        mtu = probe.getsockopt(socket.IPPROTO_IP, IP_MTU)  # of the route, which may be less than the interface's
+        mtu = path_mtu(probe)  # of the route, which may be less than the interface's
         links = struct.unpack("16xi", fcntl.ioctl(probe, _SIOCGIFMTU, struct.pack("16sxxxx", interface.encode())))[0]
         if mtu < needed:
             has = f"{interface} has {mtu}"
@@ -117,8 +118,8 @@ def way(ip: str, udp_port: int, needed: int, name: str, *, untagged_only: bool =
             yield Finding(
                 f"MTU to {name}",
                 "problem",
-                f"{what}, and packets with their IPv4 headers are up to {needed} bytes",
-                "; ".join(filter(None, (raise_it, narrow))) + mtu_advice(needed, mtu),
+                f"{what}, and packets with their {protocol_of(ip)} headers are up to {needed} bytes",
+                "; ".join(filter(None, (raise_it, narrow))) + mtu_advice(needed, mtu, ip=ip),
             )
         else:
             yield Finding(f"MTU to {name}", "ok", f"{interface} has {mtu}, {needed} are needed")

@@ -35,7 +35,8 @@ def as_reported(switch: pb.Switch) -> Finding:
             advice = "end the other controller, or start this one with --take-over"
         return Finding(subject, "problem", f"{switch.state}: {switch.problem}", advice)
     spare = ", a spare" if switch.spare else ""
-    return Finding(subject, "ok", f"{switch.state}{spare}, {switch.slots_used} of {switch.slots} slots in use")
+    ipv4 = "; its program knows only IPv4 addresses" if switch.ipv4_only else ""
+    return Finding(subject, "ok", f"{switch.state}{spare}, {switch.slots_used} of {switch.slots} slots in use{ipv4}")
 
 
 def p4runtime(address: str, name: str, device_id: int, cookie: int | None, tls: TlsFiles | None) -> Iterator[Finding]:

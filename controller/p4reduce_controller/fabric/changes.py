@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from p4reduce_controller.base.schema import SettingsError
-from p4reduce_controller.p4runtime.switch_config import SwitchConfig
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig, addresses_of, check_families
 from p4reduce_controller.settings.settings import SCHEMA, Settings
 from p4reduce_controller.settings.texts import as_uplinks
 
@@ -26,10 +26,12 @@ def specs_of(settings: Settings) -> list[SwitchConfig]:
     """Return the configurations of all switches in the settings. Raises SettingsError."""
     uplinks, spares, configs = settings.uplinks(), settings.spares(), settings.switch_configs()
     settings.switch_tls()
-    return [
+    specs = [
         replace(config, name=name, uplinks=ups, spare=name in spares)
         for config, (name, ups) in zip(configs, uplinks.items(), strict=True)
     ]
+    check_families(specs, addresses_of(specs))
+    return specs
 
 
 def spec_of(text: str, common: Settings) -> SwitchConfig:
@@ -108,7 +110,7 @@ class Changes:
         while later := [one for one in specs if one not in self.leaving and _is_below(one, waiting, specs)]:
             waiting += later
             specs = [one for one in specs if one not in later]
-        while orphans := [one for one in specs if one.uplinks and one.parents.isdisjoint(_names(specs))]:
+        while orphans := [one for one in specs if one.uplinks and not one.uplinks_among(addresses_of(specs))]:
             specs.remove(orphans[0])
             if orphans[0] in self.leaving:
                 retained.append(orphans[0])

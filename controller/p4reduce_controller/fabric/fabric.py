@@ -26,6 +26,7 @@ class Dependencies:
     """The functions that changes of switches need.
 
     `make`: connects to a switch.
+    `check`: raises SettingsError if the program of the switches does not suit a new one.
     `listener`: makes the listener to a switch's events.
     `find_child`: has a switch send HELLOs to its parents.
     """
@@ -34,6 +35,7 @@ class Dependencies:
     listener: Callable[[int], Listener]
     find_child: Callable[[int], None]
     tasks: Tasks
+    check: Callable[[SwitchConfig], None] = lambda _: None
 
 
 class Fabric:
@@ -95,6 +97,7 @@ class Fabric:
     async def add(self, spec: SwitchConfig) -> list[str]:
         """Add a switch. Raise Superseded if another controller is its primary; then nothing has changed."""
         dependencies = self._open()
+        dependencies.check(spec)
         if awaited := self._awaited_by(spec):
             self._waiting.append(spec)
             return [f"the switch {spec.name} will be added {awaited}"]

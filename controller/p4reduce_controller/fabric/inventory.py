@@ -11,7 +11,7 @@ from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.fabric import ports
 from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
 from p4reduce_controller.jobs.switches import Switches
-from p4reduce_controller.p4runtime.switch_config import SwitchConfig
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig, addresses_of, check_families
 from p4reduce_controller.settings.settings import checked_trees
 from p4reduce_controller.switches.aggregator import Aggregator
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
@@ -174,18 +174,19 @@ class Inventory(Switches):
             for number, one in self.members.items()
             if not one.replaced and number not in less and one.name not in coming
         } | dict(enumerate(more, self._next))
-        while names := {one.name for one in every.values()}:
-            orphans = [number for number, one in every.items() if one.uplinks and one.parents.isdisjoint(names)]
+        leaving = {number for number, one in self.members.items() if one.leaving}
+        addresses = addresses_of(every.values())
+        check_families([one for number, one in every.items() if number not in leaving], addresses)
+        while orphans := [number for number, one in every.items() if one.uplinks and not one.uplinks_among(addresses)]:
             for number in orphans:
                 one = every.pop(number)
-                if number not in self.members or not self.members[number].leaving:
+                if number not in leaving:
                     raise SettingsError(f"the switch {one.name}: its parent {one.uplinks[0][1]} is not a switch")
-            if not orphans:
-                break
+            addresses = addresses_of(every.values())
         if not every:
             raise SettingsError("no switch would be left, and jobs need one")
         order = sorted(every)
-        uplinks = {every[number].name: [up for up in every[number].uplinks if up[1] in names] for number in order}
+        uplinks = {every[number].name: every[number].uplinks_among(addresses) for number in order}
         trees, switches = checked_trees(uplinks, {one.name for one in every.values() if one.spare})
         numbers = tuple(order[switch] for switch in switches)
         return Site(self.site.layout, tuple(every[number].address for number in numbers), trees, numbers=numbers)

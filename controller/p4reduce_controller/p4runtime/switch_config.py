@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
-from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.base.schema import SettingsError
+from p4reduce_controller.switches.frames import Endpoint, have_one_family
 from p4reduce_controller.switches.trees import NamedUplink
 
 
@@ -57,7 +58,30 @@ class SwitchConfig:
         """The names of its parents."""
         return frozenset(name for _, name in self.uplinks)
 
+    def uplinks_among(self, addresses: Mapping[str, Endpoint]) -> list[NamedUplink]:
+        """Return the uplinks to parents with an address of the same family. `addresses`: those of all, by name."""
+        return [up for up in self.uplinks if up[1] in addresses and have_one_family(addresses[up[1]], self.address)]
+
     @property
     def fixed(self) -> dict[str, int]:
         """The configured ports of MAC addresses, of hosts and of routers, which need not be learned."""
         return {**{route.next_hop_mac: route.port for route in self.routes}, **self.hosts}
+
+
+def addresses_of(configs: Iterable[SwitchConfig]) -> dict[str, Endpoint]:
+    """Return the addresses of switches by name."""
+    return {one.name: one.address for one in configs}
+
+
+def check_families(configs: Iterable[SwitchConfig], addresses: Mapping[str, Endpoint]) -> None:
+    """Raise SettingsError if a parent of one of these switches has an address of another family.
+
+    `addresses`: those of all switches, by name.
+    """
+    for one in configs:
+        for _, name in one.uplinks:
+            if name in addresses and not have_one_family(addresses[name], one.address):
+                raise SettingsError(
+                    f"the switch {one.name} has --address {one.address}, and its parent {name} has {addresses[name]}: "
+                    "give both IPv4 addresses, or both IPv6"
+                )

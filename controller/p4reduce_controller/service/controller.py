@@ -117,10 +117,20 @@ class Controller:
         """Return the listener for the switch of that number."""
         return SwitchListener(switch, self.inventory, self.uplinks, self.runner)
 
-    def open(self, settings: Settings, make: Callable[[SwitchConfig], Aggregator], initial: InitialSwitches) -> None:
-        """Allow changes of the switches from now on. `initial`: contains the present ones."""
+    def open(
+        self,
+        settings: Settings,
+        make: Callable[[SwitchConfig], Aggregator],
+        initial: InitialSwitches,
+        check: Callable[[SwitchConfig], None] = lambda _: None,
+    ) -> None:
+        """Allow changes of the switches from now on.
+
+        `initial`: contains the present ones.
+        `check`: as in `Dependencies`.
+        """
         self.operations.settings = settings
-        self.fabric.open(Dependencies(make, self.listener, self.uplinks.find, self.tasks), initial)
+        self.fabric.open(Dependencies(make, self.listener, self.uplinks.find, self.tasks, check), initial)
 
     async def start(self) -> None:
         """Serve, after `bind`. Each switch must have been started with its `listener`."""

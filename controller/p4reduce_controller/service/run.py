@@ -14,17 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce.control.certificates import TlsFiles
+from p4reduce.transport.addresses import is_ipv6, protocol_of
 from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.listening import ListenError, ServiceConfig
+from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.fabric.changes import Changes, InitialSwitches, changes_from, specs_of
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.lifecycle import JobOptions
 from p4reduce_controller.jobs.tenancy import Tenancy
 from p4reduce_controller.observability.tracing import configured
+from p4reduce_controller.p4runtime.builds import LEAST_MTU, mtu_over_ipv4
 from p4reduce_controller.p4runtime.election import Election
 from p4reduce_controller.p4runtime.program import Program, load_schema
 from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig, addresses_of, check_families
 from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.settings.settings import Settings, checked_trees
 from p4reduce_controller.store.state import StateFile
@@ -96,13 +100,13 @@ async def running(
     Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or OSError.
     """
     config = leadership.config if leadership else service_config(settings)
-    program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
     switch_tls, store_tls = settings.switch_tls(), leadership.store_tls if leadership else None
     election = _election(settings, leadership)
     later_election = replace(election, take_over=False)  # switches that operators add keep another primary
     async with AsyncExitStack() as ends:  # each step runs even if others raise, the last one first
         state = leadership.state if leadership else ends.enter_context(_state_file(settings))
         initial = _initial_switches(settings, state)
+        program = _program(settings, initial)
         switches, retained = (
             [P4RuntimeSwitch(one, program, election, switch_tls) for one in specs]
             for specs in (initial.specs, initial.retained)
@@ -124,9 +128,39 @@ async def running(
         latecomers = TAKEOVER_OTHERS_TIMEOUT if leadership else OTHERS_TIMEOUT
         await start_switches([*switches, *retained], controller.listener, switch_timeout, latecomers)
         await controller.uplinks.find_all(min(switch_timeout, latecomers))
-        controller.open(settings, lambda spec: P4RuntimeSwitch(spec, program, later_election, switch_tls), initial)
+        controller.open(
+            settings,
+            lambda spec: P4RuntimeSwitch(spec, program, later_election, switch_tls),
+            initial,
+            lambda spec: check_program(program, spec, settings),
+        )
         await controller.start()
         yield controller
+
+
+def _program(settings: Settings, initial: InitialSwitches) -> Program:
+    """Return the program of all switches. Raises SettingsError or PipelineError."""
+    mtu = max(LEAST_MTU, mtu_over_ipv4(settings.mtu, [one.address.ip for one in initial.configured]))
+    program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, mtu))
+    for spec in (*initial.specs, *initial.retained, *initial.waiting):
+        check_program(program, spec, settings)
+    return program
+
+
+def check_program(program: Program, spec: SwitchConfig, settings: Settings) -> None:
+    """Raise SettingsError if the program does not know the switch's addresses, or if its packets are too long."""
+    for ip in (spec.address.ip, *spec.more_addresses):
+        if is_ipv6(ip) and not getattr(program, "knows_ipv6", False):
+            other = f", or another --pipeline than {settings.pipeline}" if settings.pipeline else ""
+            raise SettingsError(
+                f"--address {ip} of the switch {spec.name}: its program knows only IPv4 addresses; give one{other}"
+            )
+    needed = program.layout.mtu(spec.address.ip)
+    if needed > settings.mtu and not settings.pipeline:
+        raise SettingsError(
+            f"--address {spec.address} of the switch {spec.name}: with {protocol_of(spec.address.ip)} headers, its "
+            f"packets need an MTU of {needed}, and --mtu is {settings.mtu}; raise it, and the MTU of the links"
+        )
 
 
 def _election(settings: Settings, leadership: Leadership | None) -> Election:
@@ -151,8 +185,9 @@ def _jobs(
     settings: Settings, initial: InitialSwitches, switches: Sequence[Aggregator], gate: Gate | None, *, returns: bool
 ) -> tuple[Inventory, Jobs]:
     """Return the switches as a site, and the logic of jobs on them. `returns`: whether ranks may rejoin kept jobs."""
-    names = {one.name for one in initial.specs}
-    uplinks = {one.name: [up for up in one.uplinks if up[1] in names] for one in initial.specs}
+    addresses = addresses_of(initial.specs)
+    check_families([one for one in initial.specs if one not in initial.leaving], addresses)
+    uplinks = {one.name: one.uplinks_among(addresses) for one in initial.specs}
     trees, nodes = checked_trees(uplinks, {one.name for one in initial.specs if one.spare})
     inventory = Inventory(switches, trees, nodes, default_slots=settings.slots)
     options = JobOptions(rejoin_time=settings.rejoin_time, returns=returns, moves_slots=not settings.keep_slots)

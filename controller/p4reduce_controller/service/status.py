@@ -68,6 +68,7 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, inventory: Inventory) -
         connected=switch.unavailable is None,
         slots_used=jobs.pool(number).used,
         untagged_only=not switch.knows_vlans,
+        ipv4_only=not switch.knows_ipv6,
         **vars(switch.address),
         **vars(switch.layout),
     )

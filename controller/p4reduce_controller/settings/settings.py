@@ -12,6 +12,7 @@ from typing import Any
 from p4reduce.control import diagnostics
 from p4reduce.control.certificates import CertificateError, TlsFiles
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
+from p4reduce.transport.frames import IPV4_AND_UDP_BYTES, IPV6_AND_UDP_BYTES
 from p4reduce_controller.base.limits import Rates
 from p4reduce_controller.base.listening import ServiceConfig, is_loopback
 from p4reduce_controller.base.schema import Range, SettingsError, check, setting, settings_of
@@ -73,11 +74,14 @@ class Settings:
     address: list[str] = setting(
         ["127.0.0.1"],
         f"IP[:UDPPORT] of the aggregator (default {{default}}:{AGGREGATION_PORT}), one for each --switch, in the "
-        "same order. A single switch may have more: it answers ARP and ping for them.",
+        "same order. With a port, an IPv6 address is in brackets: [fd00::fe]:31314. A single switch may have more: it "
+        "answers ARP, neighbour solicitations and ping for them.",
         scope="switch",
     )
     mac: list[str] = setting(
-        [], "MAC address of the switch (default 02:00 and the IP), one for each --switch.", scope="switch"
+        [],
+        "MAC address of the switch (default 02:00 and the last four bytes of the IP), one for each --switch.",
+        scope="switch",
     )
     ports: list[int] = setting(
         [1], "Ports in use, as 1,2,3 (default {default}).", scope="switch", once=True, parse=parse_ports
@@ -181,8 +185,9 @@ class Settings:
     )
     mtu: int = setting(
         DEFAULT_MTU,
-        f"Smallest MTU of the links between ranks and switches (default {{default}}). From {LARGEST_BUILD} on, "
-        "packets carry 8 lanes of 256 values, instead of 4 lanes of 64.",
+        f"Smallest MTU of the links between ranks and switches (default {{default}}). From {LARGEST_BUILD} on "
+        f"(IPv6: {LARGEST_BUILD + IPV6_AND_UDP_BYTES - IPV4_AND_UDP_BYTES}), packets carry 8 lanes of 256 values, "
+        "instead of 4 lanes of 64.",
         within=Range(LEAST_MTU, MOST_MTU, "bytes"),
     )
     pipeline: str = setting(

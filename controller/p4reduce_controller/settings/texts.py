@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from ipaddress import IPv4Network
 from typing import Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT
+from p4reduce.transport.addresses import split_host_port, why_not_a_host
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.p4runtime.switch_config import Route
 from p4reduce_controller.switches.frames import format_mac, parse_mac
@@ -15,20 +16,19 @@ from p4reduce_controller.switches.trees import NamedUplink
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return IP address and UDP port of "10.0.0.254" or "127.0.0.1:40001"."""
-    ip, colon, port = text.partition(":")
+    """Return IP address and UDP port of "10.0.0.254", "127.0.0.1:40001", "fd00::fe" or "[fd00::fe]:40001"."""
     try:
-        address = IPv4Address(ip)
-        number = int(port) if colon else AGGREGATION_PORT
-    except (AddressValueError, ValueError):
-        number = 0
-    if number and (address.is_unspecified or address.is_multicast or address == IPv4Address("255.255.255.255")):
-        raise SettingsError(f"--address {text!r}: not a host's address; give the address that ranks send to")
-    if not 0 < number < 65536:
+        ip, port = split_host_port(text)
+    except ValueError:
+        ip, port = "", None
+    number = AGGREGATION_PORT if port is None else port
+    if not ip or not 0 < number < 65536:
         raise SettingsError(
-            f"--address {text!r}: must be an IPv4 address, or one with a UDP port, as 10.0.0.254:31314; "
-            "between ranks and switches, IPv6 is not supported"
+            f"--address {text!r}: must be an IP address, or one with a UDP port, as 10.0.0.254:31314 or "
+            "[fd00::fe]:31314"
         )
+    if why := why_not_a_host(ip):
+        raise SettingsError(f"--address {text!r}: {why}; give the address that ranks send to")
     return ip, number
 
 

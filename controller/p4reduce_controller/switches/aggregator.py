@@ -191,6 +191,10 @@ class Aggregator(Protocol):
         """Whether its program admits workers in VLANs."""
 
     @property
+    def knows_ipv6(self) -> bool:
+        """Whether its program knows IPv6 addresses, of the switch and of workers."""
+
+    @property
     def address(self) -> Endpoint:
         """The address that workers send to."""
 

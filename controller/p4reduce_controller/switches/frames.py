@@ -11,7 +11,7 @@ from functools import lru_cache
 from p4reduce.protocol.constants import AGGREGATION_PORT, Op, Outcome
 from p4reduce.protocol.header import NONCE
 from p4reduce.protocol.packet import Codec, Packet, ProtocolError, pack
-from p4reduce.transport.addresses import join_host_port, packed, unpacked
+from p4reduce.transport.addresses import is_ipv6, join_host_port, packed, unpacked
 from p4reduce.transport.frames import (
     ANY_FRAGMENT,
     ETHERNET,
@@ -42,6 +42,11 @@ class Endpoint:
 
     def __str__(self) -> str:
         return join_host_port(self.ip, self.udp_port)
+
+
+def have_one_family(one: Endpoint, other: Endpoint) -> bool:
+    """Return whether both addresses are IPv4, or both IPv6."""
+    return is_ipv6(one.ip) == is_ipv6(other.ip)
 
 
 def synthetic_mac(ip: str) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from p4reduce.transport.addresses import is_ipv6, why_not_a_host
-from p4reduce_controller.switches.frames import Endpoint, parse_mac
+from p4reduce.transport.addresses import why_not_a_host
+from p4reduce_controller.switches.frames import Endpoint, have_one_family, parse_mac
 
 # The switch has room for 4096 addresses. Frames to addresses beyond this limit are flooded, and work all the same.
 MOST_HOSTS = 2048
@@ -41,7 +41,7 @@ def problem_of(sender: Endpoint) -> str:
 
 def family_conflict(sender: Endpoint, switch: Endpoint) -> str:
     """Return why the sender's packets cannot be answered from the switch's address, or ""."""
-    if is_ipv6(sender.ip) == is_ipv6(switch.ip):
+    if have_one_family(sender, switch):
         return ""
     return f"its IP address is {sender.ip} and the switch's is {switch.ip}; they must be of one family, IPv4 or IPv6"
 

@@ -2,6 +2,7 @@
 // The engine of a program that `p4reduce exec` has started. hostlib/p4reduce/commands/launching.py writes the variable
 // that is read here, as words of the form "name=value".
 #include "base/structures.h"
+#include "link/link.h"
 #include "p4reduce.h"
 #include "wire/constants.h"
 
@@ -12,12 +13,12 @@
 
 #define VARIABLE "P4REDUCE_SEAT"
 
-enum { MOST_BYTES = 2048, HEADERS_BYTES = 42 };
+enum { MOST_BYTES = 2048 };
 
 struct seat {
     p4reduce_membership membership;
     p4reduce_options options;
-    uint8_t headers[HEADERS_BYTES];
+    uint8_t headers[UDP_IPV6_HEADERS_SIZE];
     uint32_t socket, more_sockets[MAX_AGGREGATORS];
     uint32_t more_jobs[MAX_THREADS], more_job_count;
     uint32_t jobs[MAX_AGGREGATORS + 1], job_count;
@@ -39,16 +40,17 @@ static bool parse_number(const char *text, uint32_t *number) {
 }
 
 static bool parse_headers(const char *text, uint8_t *headers) {
-    if (strlen(text) != 2 * HEADERS_BYTES)
+    const size_t size = strlen(text) / 2;
+    if (strlen(text) % 2 != 0 || size > UDP_IPV6_HEADERS_SIZE)
         return false;
-    for (size_t i = 0; i < HEADERS_BYTES; i++) {
+    for (size_t i = 0; i < size; i++) {
         const char digits[] = {text[2 * i], text[2 * i + 1], '\0'};
         char *end;
         headers[i] = (uint8_t)strtoul(digits, &end, 16);
         if (*end != '\0')
             return false;
     }
-    return true;
+    return size == frame_headers_size(headers);
 }
 
 // Parses numbers that are separated by commas.

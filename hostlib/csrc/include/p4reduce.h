@@ -184,12 +184,14 @@ typedef enum p4reduce_link {
 /* Options of p4reduce_open. Fields that are not set are 0. */
 typedef struct p4reduce_options {
     uint32_t size;
-    uint32_t link;          /* p4reduce_link */
-    int32_t socket;         /* belongs to the caller, who must not use or close it before p4reduce_close */
-    uint32_t reserved;      /* 0 */
-    const uint8_t *headers; /* LINK_PACKET: 42 bytes of Ethernet, IPv4 and UDP header with lengths and checksums 0 */
-    const char *switch_address; /* for error messages: "10.0.0.1:31314" */
-    const char *local_address;  /* for error messages: "10.0.0.2" */
+    uint32_t link;     /* p4reduce_link */
+    int32_t socket;    /* belongs to the caller, who must not use or close it before p4reduce_close */
+    uint32_t reserved; /* 0 */
+    /* LINK_PACKET: Ethernet, IP and UDP header with lengths and checksums 0. The EtherType says how long they are: 42
+     * bytes with IPv4 (0x0800), or 62 bytes with IPv6 (0x86DD) */
+    const uint8_t *headers;
+    const char *switch_address; /* for error messages: "10.0.0.1:31314" or "[fd00::1]:31314" */
+    const char *local_address;  /* for error messages: "10.0.0.2" or "fd00::2" */
     const char *thread_name;    /* at most 15 characters; NULL for "p4reduce" */
     const p4reduce_timing *timing;
     const int32_t *more_sockets; /* LINK_UDP: sockets to aggregators 1, 2, ..., then all those of threads 1, 2, ... */

@@ -4,6 +4,7 @@
 #define P4REDUCE_LINK_H
 
 #include "protocol/worker.h"
+#include "wire/ipv6.h"
 
 #include <errno.h>
 #include <sys/uio.h>
@@ -51,11 +52,18 @@ struct link {
 
 // These return NULL on error. The sockets stay the caller's, who must not use or close them before the link is freed.
 struct link *udp_open(int socket, p4reduce_error *error);
-// `count` UDP sockets, of which the last `spares` lead to aggregators without slots. `jobs`: number << 16 | generation at
-// each aggregator, if they differ from the worker's, `own`; or NULL.
+// `count` UDP sockets, of which the last `spares` lead to aggregators without slots. `jobs`: number << 16 | generation
+// at each aggregator, if they differ from the worker's, `own`; or NULL.
 struct link *striped_open(const int *sockets, uint32_t count, uint32_t spares, const uint32_t *jobs, uint32_t own,
                           p4reduce_error *error);
+// `headers`: those of frames to the switch, frame_headers_size of them.
 struct link *packet_socket_open(int socket, const uint8_t *headers, const struct layout *layout, p4reduce_error *error);
+
+// Returns the length of a frame's Ethernet, IP and UDP headers, by its EtherType; 0 if that is neither IPv4 nor IPv6.
+static inline size_t frame_headers_size(const uint8_t *frame) {
+    const uint32_t type = load_16(frame + ETHERNET_TYPE);
+    return type == ETHERTYPE_IPV4 ? UDP_HEADERS_SIZE : type == ETHERTYPE_IPV6 ? UDP_IPV6_HEADERS_SIZE : 0;
+}
 
 // Turns a packet's job and generation from the worker's into the aggregator's, or back.
 static inline void link_mask_job(const struct link *link, uint8_t *payload) {

@@ -24,8 +24,9 @@ enum {
 struct packet_socket {
     struct link link;
     const struct layout *layout;
-    uint8_t headers[MAX_LANES + 1][UDP_HEADERS_SIZE]; // headers of a frame, for each number of lanes
-    struct packet_ring ring;                          // the ring of the caller's socket, if it has one
+    size_t headers_size;
+    uint8_t headers[MAX_LANES + 1][UDP_IPV6_HEADERS_SIZE]; // headers of a frame, for each number of lanes
+    struct packet_ring ring;                               // the ring of the caller's socket, if it has one
     int ring_socket;
     int batch_socket; // our own, or the caller's if there is no ring
     struct sock_filter filter[MOST_INSTRUCTIONS];
@@ -49,13 +50,20 @@ static uint16_t internet_checksum(const uint8_t *header, size_t length) {
 
 static void make_headers(struct packet_socket *packet, const uint8_t *without_lengths) {
     for (unsigned lanes = 0; lanes <= packet->layout->lanes; lanes++) {
-        uint8_t *headers = packet->headers[lanes], *ipv4 = headers + ETHERNET_SIZE, *udp = ipv4 + IPV4_SIZE;
-        const size_t length = packet->layout->bare_length + lanes * packet->layout->lane_length;
-        memcpy(headers, without_lengths, UDP_HEADERS_SIZE);
-        ipv4[IPV4_TOS] = (uint8_t)((ipv4[IPV4_TOS] & ~ECN_MASK) | ECN_ECT_0);
-        store_16(ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(IPV4_SIZE + UDP_SIZE + length));
-        store_16(ipv4 + IPV4_CHECKSUM, internet_checksum(ipv4, IPV4_SIZE));
-        store_16(udp + UDP_LENGTH, (uint32_t)(UDP_SIZE + length));
+        uint8_t *headers = packet->headers[lanes], *ip = headers + ETHERNET_SIZE;
+        uint8_t *udp = headers + packet->headers_size - UDP_SIZE;
+        const uint32_t length =
+            (uint32_t)(UDP_SIZE + packet->layout->bare_length + lanes * packet->layout->lane_length);
+        memcpy(headers, without_lengths, packet->headers_size);
+        store_16(udp + UDP_LENGTH, length);
+        if (packet->headers_size == UDP_IPV6_HEADERS_SIZE) {
+            ipv6_set_ecn(ip, ECN_ECT_0);
+            store_16(ip + IPV6_PAYLOAD_LENGTH, length);
+        } else {
+            ip[IPV4_TOS] = (uint8_t)((ip[IPV4_TOS] & ~ECN_MASK) | ECN_ECT_0);
+            store_16(ip + IPV4_TOTAL_LENGTH, IPV4_SIZE + length);
+            store_16(ip + IPV4_CHECKSUM, internet_checksum(ip, IPV4_SIZE));
+        }
     }
 }
 
@@ -64,11 +72,15 @@ static void make_headers(struct packet_socket *packet, const uint8_t *without_le
 static unsigned take_frame(void *worker, const uint8_t *frame, size_t length, double now) {
     if (length < UDP_HEADERS_SIZE)
         return 0;
-    const size_t udp_length = load_16(frame + ETHERNET_SIZE + IPV4_SIZE + UDP_LENGTH);
-    if (udp_length < UDP_SIZE || ETHERNET_SIZE + IPV4_SIZE + udp_length > length)
+    const size_t headers = frame_headers_size(frame);
+    if (length < headers)
         return 0;
-    const bool marked = (frame[ETHERNET_SIZE + IPV4_TOS] & ECN_MASK) == ECN_CE;
-    worker_receive(worker, frame + UDP_HEADERS_SIZE, udp_length - UDP_SIZE, marked, now);
+    const size_t udp_length = load_16(frame + headers - UDP_SIZE + UDP_LENGTH);
+    if (udp_length < UDP_SIZE || headers - UDP_SIZE + udp_length > length)
+        return 0;
+    const uint8_t *ip = frame + ETHERNET_SIZE;
+    const unsigned ecn = headers == UDP_IPV6_HEADERS_SIZE ? ipv6_ecn(ip) : ip[IPV4_TOS] & ECN_MASK;
+    worker_receive(worker, frame + headers, udp_length - UDP_SIZE, ecn == ECN_CE, now);
     return 1;
 }
 
@@ -111,6 +123,17 @@ static void expect(struct link *link, uint64_t packets) {
         link->socket = wanted;
 }
 
+// Writes the headers of a frame before its payload, and returns the frame. Copies of constant length are quick.
+static uint8_t *put_headers(const struct packet_socket *packet, const struct iovec *payload) {
+    const size_t lanes = (payload->iov_len - packet->layout->bare_length) / packet->layout->lane_length;
+    uint8_t *frame = (uint8_t *)payload->iov_base - packet->headers_size;
+    if (packet->headers_size == UDP_HEADERS_SIZE)
+        memcpy(frame, packet->headers[lanes], UDP_HEADERS_SIZE);
+    else
+        memcpy(frame, packet->headers[lanes], UDP_IPV6_HEADERS_SIZE);
+    return frame;
+}
+
 static uint32_t send_frames(struct link *link, const struct iovec *payloads, uint32_t count, bool *grouped) {
     struct packet_socket *packet = (struct packet_socket *)link;
     uint32_t done = 0;
@@ -121,10 +144,7 @@ static uint32_t send_frames(struct link *link, const struct iovec *payloads, uin
         const uint32_t batch = (uint32_t)min_of(count - done, BATCH);
         for (uint32_t i = 0; i < batch; i++) {
             const struct iovec *payload = &payloads[done + i];
-            const size_t lanes = (payload->iov_len - packet->layout->bare_length) / packet->layout->lane_length;
-            uint8_t *frame = (uint8_t *)payload->iov_base - UDP_HEADERS_SIZE;
-            memcpy(frame, packet->headers[lanes], UDP_HEADERS_SIZE);
-            frames[i] = (struct iovec){frame, UDP_HEADERS_SIZE + payload->iov_len};
+            frames[i] = (struct iovec){put_headers(packet, payload), packet->headers_size + payload->iov_len};
             messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &frames[i], .msg_iovlen = 1}};
         }
         int sent = sendmmsg(link->socket, messages, batch, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -184,7 +204,7 @@ static void open_ring(struct packet_socket *packet) {
     if (own < 0)
         return;
     packet->batch_socket = own;
-    if (packet_ring_open(&packet->ring, packet->ring_socket, UDP_HEADERS_SIZE + packet->layout->largest_length)) {
+    if (packet_ring_open(&packet->ring, packet->ring_socket, packet->headers_size + packet->layout->largest_length)) {
         expect(&packet->link, 0);
     } else {
         packet->batch_socket = packet->ring_socket;
@@ -194,8 +214,14 @@ static void open_ring(struct packet_socket *packet) {
 
 struct link *packet_socket_open(int socket, const uint8_t *headers, const struct layout *layout,
                                 p4reduce_error *error) {
+    _Static_assert((int)HEADROOM_BYTES >= (int)UDP_IPV6_HEADERS_SIZE, "there is room for the headers before a payload");
+    const size_t headers_size = frame_headers_size(headers), frame_size = headers_size + layout->largest_length;
+    if (headers_size == 0) {
+        error_tell(error, P4REDUCE_INVALID, "headers have EtherType 0x%04x: accepted are 0x%04x (IPv4), 0x%04x (IPv6)",
+                   (unsigned)load_16(headers + ETHERNET_TYPE), (unsigned)ETHERTYPE_IPV4, (unsigned)ETHERTYPE_IPV6);
+        return NULL;
+    }
     struct packet_socket *packet = calloc(1, sizeof *packet);
-    const size_t frame_size = UDP_HEADERS_SIZE + layout->largest_length;
     if (packet != NULL)
         packet->frames = malloc(BATCH * frame_size);
     if (packet == NULL || packet->frames == NULL) {
@@ -211,6 +237,7 @@ struct link *packet_socket_open(int socket, const uint8_t *headers, const struct
                                  .free = free_packet_socket};
     packet->ring_socket = packet->batch_socket = socket;
     packet->layout = layout;
+    packet->headers_size = headers_size;
     make_headers(packet, headers);
     for (unsigned i = 0; i < BATCH; i++) {
         packet->iovecs[i] = (struct iovec){packet->frames + i * frame_size, frame_size};

@@ -19,7 +19,7 @@
 struct part {
     struct link *link;
     struct part *via; // the part whose socket carries the packets: this one, unless its switch is lost
-    char address[INET_ADDRSTRLEN + 6];
+    char address[INET6_ADDRSTRLEN + sizeof "[]:65535"];
     double heard_at;
     bool unanswered;
 };
@@ -28,7 +28,7 @@ struct striped {
     struct link link; // its socket is an epoll descriptor of all parts
     struct part *full;
     uint32_t count; // of parts, with those of spares
-    uint32_t own; // number << 16 | generation of the worker's job
+    uint32_t own;   // number << 16 | generation of the worker's job
     struct part parts[];
 };
 
@@ -158,17 +158,31 @@ static void striped_free(struct link *link) {
     free(striped);
 }
 
+// Writes the address to which a socket is connected: "10.0.0.254:31314" or "[fd00::fe]:31314". Returns false if it is
+// connected to none, or to one of another protocol than IP.
+static bool write_peer(int socket, char *text, size_t room) {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in ipv4;
+        struct sockaddr_in6 ipv6;
+    } peer;
+    socklen_t size = sizeof peer;
+    char ip[INET6_ADDRSTRLEN];
+    if (getpeername(socket, &peer.any, &size) != 0 || (peer.any.sa_family != AF_INET && peer.any.sa_family != AF_INET6))
+        return false;
+    const bool ipv6 = peer.any.sa_family == AF_INET6;
+    inet_ntop(peer.any.sa_family, ipv6 ? (void *)&peer.ipv6.sin6_addr : (void *)&peer.ipv4.sin_addr, ip, sizeof ip);
+    const unsigned port = ntohs(ipv6 ? peer.ipv6.sin6_port : peer.ipv4.sin_port);
+    snprintf(text, room, "%s%s%s:%u", ipv6 ? "[" : "", ip, ipv6 ? "]" : "", port);
+    return true;
+}
+
 static bool open_part(struct striped *striped, uint32_t index, int socket, uint32_t job_mask, p4reduce_error *error) {
     struct part *part = &striped->parts[index];
-    struct sockaddr_in peer;
-    socklen_t size = sizeof peer;
-    char ip[INET_ADDRSTRLEN];
-    if (getpeername(socket, (struct sockaddr *)&peer, &size) != 0 || peer.sin_family != AF_INET ||
-        inet_ntop(AF_INET, &peer.sin_addr, ip, sizeof ip) == NULL) {
-        error_tell(error, P4REDUCE_INVALID, "socket %d is not connected to an IPv4 address", socket);
+    if (!write_peer(socket, part->address, sizeof part->address)) {
+        error_tell(error, P4REDUCE_INVALID, "socket %d is not connected to an IPv4 or IPv6 address", socket);
         return false;
     }
-    snprintf(part->address, sizeof part->address, "%s:%u", ip, (unsigned)ntohs(peer.sin_port));
     part->heard_at = -(double)INFINITY;
     part->link = udp_open(socket, error);
     if (part->link == NULL)

@@ -14,6 +14,9 @@
 #ifndef SOL_UDP
 #define SOL_UDP 17
 #endif
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
 #endif
@@ -30,7 +33,7 @@ enum {
 
 union control {
     struct cmsghdr header;
-    char room[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint8_t))]; // the length of segments, and the TOS
+    char room[2 * CMSG_SPACE(sizeof(int))]; // the length of segments, and the TOS or traffic class
 };
 
 struct udp {
@@ -54,6 +57,10 @@ static void read_control(struct msghdr *message, size_t *segment, bool *marked) 
                 *segment = (size_t)size;
         } else if (header->cmsg_level == IPPROTO_IP && header->cmsg_type == IP_TOS) {
             *marked = (*CMSG_DATA(header) & ECN_MASK) == ECN_CE;
+        } else if (header->cmsg_level == IPPROTO_IPV6 && header->cmsg_type == IPV6_TCLASS) {
+            int traffic_class;
+            memcpy(&traffic_class, CMSG_DATA(header), sizeof traffic_class);
+            *marked = (traffic_class & ECN_MASK) == ECN_CE;
         }
 }
 
@@ -184,6 +191,18 @@ static void udp_free(struct link *link) {
     free(link);
 }
 
+// Sets ECT(0) in a field of the IP header, and asks for the field of packets that arrive. Otherwise marks would not be
+// seen. The caller may have set a DSCP.
+static void set_ecn(int socket, int level, int field, int receive_field) {
+    int value = 0;
+    const int on = 1;
+    socklen_t size = sizeof value;
+    (void)getsockopt(socket, level, field, &value, &size);
+    value = (value & ~ECN_MASK) | ECN_ECT_0;
+    if (setsockopt(socket, level, receive_field, &on, sizeof on) == 0)
+        (void)setsockopt(socket, level, field, &value, sizeof value);
+}
+
 struct link *udp_open(int socket, p4reduce_error *error) {
     struct udp *udp = calloc(1, sizeof *udp);
     if (udp == NULL) {
@@ -195,13 +214,12 @@ struct link *udp_open(int socket, p4reduce_error *error) {
     udp->batch = BATCH;
     for (unsigned i = 0; i < BATCH; i++)
         udp->iovecs[i] = (struct iovec){udp->datagrams[i], sizeof udp->datagrams[i]};
-    int tos = 0;
     const int on = 1, off = 0;
-    socklen_t size = sizeof tos;
-    (void)getsockopt(socket, IPPROTO_IP, IP_TOS, &tos, &size); // the caller may have set a DSCP
-    tos = (tos & ~ECN_MASK) | ECN_ECT_0;
-    if (setsockopt(socket, IPPROTO_IP, IP_RECVTOS, &on, sizeof on) == 0) // otherwise marks would not be seen
-        (void)setsockopt(socket, IPPROTO_IP, IP_TOS, &tos, sizeof tos);
+    set_ecn(socket, IPPROTO_IP, IP_TOS, IP_RECVTOS);
+    set_ecn(socket, IPPROTO_IPV6, IPV6_TCLASS, IPV6_RECVTCLASS); // has no effect on a socket of IPv4
+    // Over IPv6, switches send datagrams without a checksum (RFC 6935), which the kernel drops unless asked. Ours have
+    // one: the kernel makes no super-packets without.
+    (void)setsockopt(socket, SOL_UDP, UDP_NO_CHECK6_RX, &on, sizeof on);
     const char *wanted = getenv("P4REDUCE_OFFLOAD"); // "none" turns GSO and GRO off, for measurements
     if (wanted == NULL || strcmp(wanted, "none") != 0) {
         udp->gro = setsockopt(socket, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;

@@ -17,12 +17,12 @@ static _Atomic pthread_t caller;
 // Opens an engine with several threads of its own, and for each a socket for each aggregator: all are the same switch.
 static p4reduce_engine *opened(int switch_socket, uint32_t own, int *sockets) {
     const uint32_t count = own * AGGREGATORS;
-    struct sockaddr_in address;
+    struct sockaddr_storage address;
     socklen_t size = sizeof address;
     getsockname(switch_socket, (struct sockaddr *)&address, &size);
     for (uint32_t i = 0; i < count; i++) {
-        sockets[i] = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-        require(connect(sockets[i], (const struct sockaddr *)&address, sizeof address) == 0, "connect");
+        sockets[i] = socket(address.ss_family, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+        require(connect(sockets[i], (const struct sockaddr *)&address, size) == 0, "connect");
     }
     const p4reduce_membership membership = {
         .size = sizeof membership, .job = 1, .world_size = 1, .slots = SLOTS, .lanes = 1, .block_size = 64};
@@ -108,8 +108,8 @@ static void *collect(void *context) {
     return NULL;
 }
 
-// Moves the slots of the second aggregator again and again, until the engine is closed. Each thread's job has its number
-// from before, and another generation.
+// Moves the slots of the second aggregator again and again, until the engine is closed. Each thread's job has its
+// number from before, and another generation.
 static void *move_slots(void *context) {
     p4reduce_engine *engine = context;
     for (uint32_t moves = 0;; moves++) {
@@ -124,13 +124,12 @@ static void *move_slots(void *context) {
     }
 }
 
-// Runs the test with an engine of several threads.
-static void try(uint32_t own) {
+// Runs the test with an engine of several threads, and takes the switch's socket.
+static void try(uint32_t own, int switch_socket) {
     stop = false;
     told = 0;
     caller = 0;
     int sockets[MOST_OWN * AGGREGATORS];
-    int switch_socket = bound();
     const struct timeval timeout = {.tv_usec = 100000};
     setsockopt(switch_socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
 
@@ -177,7 +176,7 @@ static void try(uint32_t own) {
 // Closes an engine with operations under way. Once they have ended, it must not touch them any more.
 static void end_under_way(uint32_t own) {
     int sockets[MOST_OWN * AGGREGATORS];
-    int switch_socket = bound();
+    int switch_socket = bound(AF_INET);
     p4reduce_error error = {.size = sizeof error};
     p4reduce_engine *engine = opened(switch_socket, own, sockets);
     p4reduce_operation *operations[THREADS];
@@ -203,9 +202,12 @@ static void end_under_way(uint32_t own) {
 
 int main(void) {
     for (uint32_t own = 1; own <= MOST_OWN; own++) {
-        try(own);
+        try(own, bound(AF_INET));
         end_under_way(own);
     }
+    const int over_ipv6 = bound(AF_INET6);
+    if (over_ipv6 >= 0)
+        try(MOST_OWN, over_ipv6);
     puts("well");
     return 0;
 }

@@ -105,7 +105,7 @@ static void call_other_things(void) {
 }
 
 int main(void) {
-    int switch_socket = bound();
+    int switch_socket = bound(AF_INET);
     socklen_t size = sizeof address;
     getsockname(switch_socket, (struct sockaddr *)&address, &size);
     const struct timeval timeout = {.tv_usec = 100000};

@@ -19,9 +19,9 @@ static atomic_bool stop;
 static void *answer(void *context) {
     const int socket = *(int *)context;
     uint8_t packet[LARGEST_PACKET];
-    struct sockaddr_in from;
-    socklen_t size = sizeof from;
+    struct sockaddr_storage from;
     while (!stop) {
+        socklen_t size = sizeof from;
         const ssize_t length = recvfrom(socket, packet, sizeof packet, 0, (struct sockaddr *)&from, &size);
         if (length <= 0)
             continue;
@@ -31,11 +31,16 @@ static void *answer(void *context) {
     return NULL;
 }
 
-static int bound(void) {
-    const int switch_socket = socket(AF_INET, SOCK_DGRAM, 0);
-    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    require(bind(switch_socket, (const struct sockaddr *)&address, sizeof address) == 0, "bind");
-    return switch_socket;
+// Returns a socket at the loopback address of a family; -1 if that is IPv6, and this machine has none.
+static int bound(int family) {
+    const int switch_socket = socket(family, SOCK_DGRAM, 0);
+    const struct sockaddr_in ipv4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in6 ipv6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const struct sockaddr *address = family == AF_INET ? (const struct sockaddr *)&ipv4 : (const void *)&ipv6;
+    if (bind(switch_socket, address, family == AF_INET ? sizeof ipv4 : sizeof ipv6) == 0)
+        return switch_socket;
+    require(family == AF_INET6, "bind");
+    return -1;
 }
 
 #endif

@@ -68,7 +68,7 @@ enum {
     ICMP_ECHO_REPLY = 0,
     ICMP_ECHO_REQUEST = 8,
     DEFAULT_TTL = 64,
-    ECN_MASK = 3,  // the field's bits in the IPv4 header's TOS (RFC 3168)
+    ECN_MASK = 3,  // the field's bits in the TOS or traffic class (RFC 3168)
     ECN_ECT_0 = 2, // the sender reacts to marks
     ECN_CE = 3,    // marked: a router had a long queue
 };

@@ -31,7 +31,7 @@ SHORT_HELLO = 1
 """The `seq` of a HELLO without values. Its sender also sends HELLOs with the values of all lanes."""
 
 ECN_MASK = 3
-"""The bits of explicit congestion notification (RFC 3168) in the TOS of an IPv4 header."""
+"""The bits of explicit congestion notification (RFC 3168) in the TOS or traffic class of an IP header."""
 ECN_ECT_0 = 2
 """The sender of the packet reacts to marks."""
 ECN_CE = 3

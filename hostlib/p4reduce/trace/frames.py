@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Container, Iterable, Iterator
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -17,9 +18,21 @@ from p4reduce.protocol.constants import (
 )
 from p4reduce.protocol.header import JOB
 from p4reduce.protocol.packet import Codec
+from p4reduce.transport.addresses import unpacked
+from p4reduce.transport.frames import ANY_FRAGMENT, ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4, IPV6, UDP
 
 ETHERNET = 1
-_IP_AT = {0: 4, 12: 0, 14: 0, 101: 0, 108: 4, 228: 0}  # link types with the IPv4 packet at a fixed offset
+# Link types with the IP packet at a fixed offset, and the versions that it may have; EtherTypes of these versions.
+_IP_AT = {
+    0: (4, (4, 6)),
+    12: (0, (4, 6)),
+    14: (0, (4, 6)),
+    101: (0, (4, 6)),
+    108: (4, (4, 6)),
+    228: (0, (4,)),
+    229: (0, (6,)),
+}
+_VERSIONS = {ETHERTYPE_IPV4: (4,), ETHERTYPE_IPV6: (6,)}
 _TYPE_AT = {113: (14, 16), 276: (0, 20)}  # Linux's "any": offsets of the EtherType and of the packet
 _TAGS = (0x8100, 0x88A8, 0x9100)
 
@@ -77,29 +90,45 @@ def datagram(
     """
     if len(frame) < wire_length and _may_be_udp(link_type, frame):
         return Datagram(time, UNKNOWN, UNKNOWN, b"", wire_length)
-    at = _ip_at(link_type, frame)
-    if at is None or len(frame) < at + 28 or frame[at] >> 4 != 4 or frame[at + 9] != socket.IPPROTO_UDP:
+    at, versions = _ip_at(link_type, frame)
+    if len(frame) < at + IPV4.size + UDP.size or frame[at] >> 4 not in versions:
         return None
-    udp = at + 4 * (frame[at] & 15)
-    if len(frame) < udp + 8 or int.from_bytes(frame[at + 6 : at + 8], "big") & 0x3FFF:
+    protocol, udp = _udp_at(frame[at])
+    if frame[at + protocol] != socket.IPPROTO_UDP or len(frame) < at + udp + UDP.size:
         return None
-    source, destination, length = struct.unpack_from("!3H", frame, udp)
-    if not (source in ports or destination in ports) or length < 8:
+    if frame[at] >> 4 == 4:
+        if int.from_bytes(frame[at + 6 : at + 8], "big") & ANY_FRAGMENT:
+            return None
+        own, other = frame[at + 12 : at + 16], frame[at + 16 : at + 20]
+    else:
+        own, other = frame[at + 8 : at + 24], frame[at + 24 : at + 40]
+    source, destination, length, _ = UDP.unpack_from(frame, at + udp)
+    if not (source in ports or destination in ports) or length < UDP.size:
         return None
-    addresses = (socket.inet_ntoa(frame[at + 12 : at + 16]), socket.inet_ntoa(frame[at + 16 : at + 20]))
-    payload = frame[udp + 8 : udp + length]
-    return Datagram(time, (addresses[0], source), (addresses[1], destination), payload, length - 8)
+    payload = frame[at + udp + UDP.size : at + udp + length]
+    return Datagram(time, (_text(own), source), (_text(other), destination), payload, length - UDP.size)
 
 
-def _ip_at(link_type: int, frame: bytes) -> int | None:
-    """Return the offset of the IPv4 packet, None for another protocol. Raises ValueError for an unknown link type."""
+_text = lru_cache(maxsize=8192)(unpacked)
+
+
+def _udp_at(first: int) -> tuple[int, int]:
+    """Return the offsets in an IP packet of its protocol, and of the UDP header. `first`: the packet's first byte."""
+    return (9, 4 * (first & 15)) if first >> 4 == 4 else (6, IPV6.size)
+
+
+def _ip_at(link_type: int, frame: bytes) -> tuple[int, tuple[int, ...]]:
+    """Return the offset of the IP packet, and the versions that it may have: none if this is another protocol.
+
+    Raises ValueError for an unknown link type.
+    """
     if link_type in _IP_AT:
         return _IP_AT[link_type]
     if link_type != ETHERNET and link_type not in _TYPE_AT:
         raise ValueError(f"link type {link_type}: accepted are Ethernet (1), raw IP (101), loopback (0), and Linux's "
                          "\"any\" (113, 276)")  # fmt: skip
     kind, after = _type_at(link_type, frame)
-    return after if frame[kind : kind + 2] == b"\x08\x00" else None
+    return after, _VERSIONS.get(int.from_bytes(frame[kind : kind + 2], "big"), ())
 
 
 def _type_at(link_type: int, frame: bytes) -> tuple[int, int]:
@@ -120,13 +149,12 @@ def _may_be_udp(link_type: int, frame: bytes) -> bool:
     kind, after = _type_at(link_type, frame)
     if link_type not in _IP_AT and len(frame) < max(kind + 2, after):
         return True
-    at = _ip_at(link_type, frame)
-    if at is None:
-        return False
+    at, versions = _ip_at(link_type, frame)
     ip = frame[at:]
-    if (ip and ip[0] >> 4 != 4) or (len(ip) > 9 and ip[9] != socket.IPPROTO_UDP):
-        return False
-    return not ip or len(ip) < 4 * (ip[0] & 15) + 8
+    if not ip or ip[0] >> 4 not in versions:
+        return bool(versions) and not ip
+    protocol, udp = _udp_at(ip[0])
+    return len(ip) < udp + UDP.size and (len(ip) <= protocol or ip[protocol] == socket.IPPROTO_UDP)
 
 
 def codec_of(datagrams: Iterable[Datagram]) -> Codec | None:

@@ -17,7 +17,8 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import AGGREGATION_PORT
 from p4reduce.protocol.packet import Codec
 from p4reduce.trace.frames import ETHERNET, Datagram, codec_of, datagram, split
-from p4reduce.transport.packet_filter import attach
+from p4reduce.transport.frames import ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4, IPV6
+from p4reduce.transport.packet_filter import Instruction, attach
 
 _ALL_PROTOCOLS = 3
 _OUTGOING = 4
@@ -29,12 +30,26 @@ _BUFFER_BYTES = 16 << 20
 _CODEC_SAMPLE = 200  # datagrams from which the codec is determined
 
 
-def _filter(ports: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """Return a BPF program that passes UDP over IPv4 without options, from or to one of the ports, and nothing else."""
-    tests = [test for at in (34, 36) for test in [(0x28, 0, 0, at), *((0x15, 1, 0, port) for port in ports)]]
+def only_udp(ports: Sequence[int]) -> list[Instruction]:
+    """Return a BPF program that passes UDP from or to one of the ports, and nothing else.
+
+    The datagrams have no IPv4 options and no IPv6 extension headers.
+    """
+    # X is the offset of the UDP header, less that over IPv4. It is 0 at first.
+    tests = [test for at in (34, 36) for test in [(0x48, 0, 0, at), *((0x15, 1, 0, port) for port in ports)]]
     taken = len(tests)  # a check before these tests that fails jumps over all of them, to the drop
-    program = [(0x28, 0, 0, 12), (0x15, 0, taken + 4, 0x0800), (0x30, 0, 0, 14), (0x15, 0, taken + 2, 0x45)]
-    program += [(0x30, 0, 0, 23), (0x15, 0, taken, socket.IPPROTO_UDP)]
+    program = [
+        (0x28, 0, 0, 12),
+        (0x15, 0, 3, ETHERTYPE_IPV6),
+        (0x01, 0, 0, IPV6.size - IPV4.size),
+        (0x30, 0, 0, 20),
+        (0x05, 0, 0, 4),
+        (0x15, 0, taken + 4, ETHERTYPE_IPV4),
+        (0x30, 0, 0, 14),
+        (0x15, 0, taken + 2, 0x45),
+        (0x30, 0, 0, 23),
+        (0x15, 0, taken, socket.IPPROTO_UDP),
+    ]
     for left, (code, met, other, value) in zip(range(taken, 0, -1), tests, strict=True):
         program.append((code, left if met else 0, other, value))
     return [*program, (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF)]
@@ -70,7 +85,7 @@ class Recorder:
                 "31314), and give --pcap FILE"
             ) from error
         self._ports = frozenset(ports)
-        attach(self._socket, _filter(ports))
+        attach(self._socket, only_udp(ports))
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
         except PermissionError:  # with CAP_NET_RAW alone, net.core.rmem_max is the limit

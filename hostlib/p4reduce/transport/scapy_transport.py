@@ -12,6 +12,7 @@ try:
     from scapy.layers.inet import IP, UDP
     from scapy.layers.inet6 import IPv6
     from scapy.layers.l2 import Ether
+    from scapy.packet import Packet
 
     from p4reduce.transport.scapy_layer import P4Reduce
 except ImportError as error:
@@ -26,6 +27,7 @@ class ScapyTransport(RawTransport):
     def __init__(self, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> None:
         super().__init__(switch, interface=interface, largest_payload=largest_payload)
         # Everything but the payload is the same in every frame.
+        ip: Packet
         if is_ipv6(switch.ip):
             ip = IPv6(src=self._ip, dst=switch.ip, tc=ECN_ECT_0, hlim=64)
         else:

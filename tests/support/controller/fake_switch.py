@@ -32,7 +32,7 @@ class FakeSwitch:
         self.layout = Layout(lanes=4, block_size=64, slots=slots)
         self.address = Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31314 + number)
         self.target = f"fake {number}" if number else "fake"
-        self.knows_vlans = True
+        self.knows_vlans = self.knows_ipv6 = True
         self.problem = ""
         self.counts = ControlCounts()
         self.log: list[str] = []
