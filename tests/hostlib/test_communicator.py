@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
@@ -26,6 +27,8 @@ from tests.support.forking import said_by_child
 from tests.support.hostlib import in_process
 from tests.support.hostlib.fake_session import FakeController, FakeJob, FakeSession
 from tests.support.hostlib.in_process import Join, error_of, together
+from tests.support.hostlib.udp_switch import UdpSwitch
+from tests.support.loopbacks import LOOPBACKS
 from tests.support.waiting import wait_until
 
 
@@ -144,6 +147,21 @@ def test_a_timeout_names_the_awaited_ranks_and_stays(join: Join, call: Any) -> N
     for communicator in communicators:
         communicator.close()
     assert 0 not in job_of(first).left, "a rank that failed does not leave as if all were well"
+
+
+@pytest.mark.usefixtures("each_engine")
+def test_a_switch_that_is_reached_by_ipv6(controller: FakeController, join: Join) -> None:
+    with closing(UdpSwitch(LOOPBACKS[1])) as switch:
+        controller.switch = switch
+        pair = join(2)
+        arrays = [np.arange(5000, dtype=np.float32) for _ in pair]
+        together(pair, lambda each: each.allreduce(arrays[each.rank]))
+        for array in arrays:
+            np.testing.assert_array_equal(array, 2 * np.arange(5000, dtype=np.float32))
+        switch.deaf = True
+        address = re.escape(f"[::1]:{switch.endpoint.udp_port}")
+        with pytest.raises(CollectiveTimeout, match=rf"the switch at {address} has not answered .*this host \(::1\)"):
+            pair[0].barrier(timeout=1)
 
 
 def refused(communicator: Communicator) -> Handle[Any]:
