@@ -74,7 +74,7 @@ class Settings:
     address: list[str] = setting(
         ["127.0.0.1"],
         f"IP[:UDPPORT] of the aggregator (default {{default}}:{AGGREGATION_PORT}), one for each --switch, in the "
-        "same order. With a port, an IPv6 address is in brackets: [fd00::fe]:31314. A single switch may have more: it "
+        "same order. With a port, an IPv6 address is in brackets, as in a URL. A single switch may have more: it "
         "answers ARP, neighbour solicitations and ping for them.",
         scope="switch",
     )
