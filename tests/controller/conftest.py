@@ -76,6 +76,12 @@ def bench(start: Starter, target: Target) -> Bench:
     return start(Bench, target)
 
 
+@pytest.fixture(params=[False, True], ids=["IPv4", "IPv6"])
+def either_bench(request: pytest.FixtureRequest, start: Starter, target: Target) -> Bench:
+    """Return a bench with addresses of either family, one after the other."""
+    return start(Bench, target, ipv6=request.param)
+
+
 @pytest.fixture
 def changing(start: Starter) -> Changing:
     return start(Changing)

@@ -7,6 +7,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import finsy as fy
 import pytest
 from finsy.proto import p4r
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce_controller.p4runtime.program import P4INFO, Program, load_schema
@@ -27,6 +28,7 @@ from p4reduce_controller.switches.pools import SlotRange
 COMPILED = Path(__file__).parents[2] / "p4src" / "compiled"
 SCHEMA = load_schema()
 SWITCH = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
+IPV6_SWITCH = Endpoint("02:00:00:00:00:fe", "fd00::fe", 31314)
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
 
@@ -69,8 +71,10 @@ class FakeLink:
         return key.SerializeToString(deterministic=True)
 
 
-def connected(program: Program | None = None, **config: Any) -> tuple[P4RuntimeSwitch, FakeLink]:
-    config_of = SwitchConfig("nowhere", SWITCH, **config)
+def connected(
+    program: Program | None = None, address: Endpoint = SWITCH, **config: Any
+) -> tuple[P4RuntimeSwitch, FakeLink]:
+    config_of = SwitchConfig("nowhere", address, **config)
     switch, link = P4RuntimeSwitch(config_of, program or Program(SCHEMA)), FakeLink()
     switch._link = link  # type: ignore[assignment]
     return switch, link
@@ -100,6 +104,58 @@ async def test_a_job_is_written_once_and_taken_off_once() -> None:
     assert link.writes[-1] == []
     await switch.install(placement())
     assert link.writes[5:] == [[INSERT] * 5, [INSERT] * 2]
+
+
+def numbers_of(link: FakeLink, table: str, field: str) -> set[int]:
+    """Return the values of that field in the entries of a table: of a match field, or of an action's parameter."""
+    entries = [fy.P4TableEntry.decode(one, SCHEMA) for one in link.holds.values() if one.HasField("table_entry")]
+    found = set()
+    for entry in entries:
+        values = {**(entry.match or {}), **(entry.action.args if isinstance(entry.action, fy.Action) else {})}
+        if entry.table_id.rpartition(".")[2] == table:
+            found.add(int(values[field]))
+    return found
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from([(SWITCH, 4), (IPV6_SWITCH, 6)]).flatmap(
+        lambda one: st.tuples(st.just(one[0]), *[st.ip_addresses(v=one[1])] * 3)
+    )
+)
+def test_addresses_of_both_families_are_written_and_read_back(
+    addresses: tuple[Endpoint, IPv4Address | IPv6Address, IPv4Address | IPv6Address, IPv4Address | IPv6Address],
+) -> None:
+    """An IPv4 address is mapped (RFC 4291). The next controller finds every entry as it would write it."""
+    switch_address, *ips = addresses
+    senders = [Endpoint(f"02:00:00:00:00:0{number}", str(ip), 5000 + number) for number, ip in enumerate(ips)]
+    workers = tuple(Heard(1, sender, 1, 1, number, 0) for number, sender in enumerate(senders[:2]))
+    job = Placement(1, 1, SlotRange(0, 4), 2, workers, parent=Parent(9, senders[2], worker=3))
+
+    def mapped(ip: str) -> int:
+        return int(IPv6Address(f"::ffff:{ip}" if "." in ip else ip))
+
+    async def play() -> None:
+        switch, link = connected(address=switch_address)
+        await switch._desired.reconcile(link)  # type: ignore[arg-type]
+        await switch.install(job)
+        assert numbers_of(link, "jobs", "source_ip") == {mapped(one.ip) for one in senders}
+        assert numbers_of(link, "workers", "ip") == {mapped(one.ip) for one in senders[:2]}
+        assert numbers_of(link, "uplinks", "ip") == {mapped(senders[2].ip)}
+        for table in ("own_addresses", "own_sources"):
+            assert numbers_of(link, table, "address") == {mapped(switch_address.ip)}
+        later, _ = connected(address=switch_address)
+        later._link = link  # type: ignore[assignment]
+        later.expect(job)
+        link.writes.clear()
+        assert await later._desired.reconcile(link) == frozenset()  # type: ignore[arg-type]
+        assert INSERT not in link.writes[0]
+        assert DELETE not in link.writes[0]
+        await later.fence(job)
+        await later.forget(job)
+        assert numbers_of(link, "jobs", "source_ip") == numbers_of(link, "uplinks", "ip") == set()
+
+    asyncio.run(play())
 
 
 async def test_a_host_is_known_until_the_last_job_with_a_rank_there_has_gone() -> None:

@@ -57,7 +57,7 @@ class P4RuntimeSwitch:
     ) -> None:
         """Prepare the connection. `tls`: for connections to the switch; None for plain text."""
         self.layout, self.address, self.target = program.layout, config.address, config.target
-        self.knows_vlans, self.knows_ipv6 = program.knows_vlans, getattr(program, "knows_ipv6", False)
+        self.knows_vlans, self.knows_ipv6 = program.knows_vlans, program.knows_ipv6
         self.counts = ControlCounts()
         self.ports: States = {}
         self.ports_unknown = "it is not connected yet"

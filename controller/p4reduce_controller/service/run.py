@@ -150,7 +150,7 @@ def _program(settings: Settings, initial: InitialSwitches) -> Program:
 def check_program(program: Program, spec: SwitchConfig, settings: Settings) -> None:
     """Raise SettingsError if the program does not know the switch's addresses, or if its packets are too long."""
     for ip in (spec.address.ip, *spec.more_addresses):
-        if is_ipv6(ip) and not getattr(program, "knows_ipv6", False):
+        if is_ipv6(ip) and not program.knows_ipv6:
             other = f", or another --pipeline than {settings.pipeline}" if settings.pipeline else ""
             raise SettingsError(
                 f"--address {ip} of the switch {spec.name}: its program knows only IPv4 addresses; give one{other}"

@@ -22,22 +22,34 @@ from tests.support.controller.running import Loop
 from tests.support.dataplane.targets import PORTS, Target
 
 SWITCH = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", AGGREGATION_PORT)
+IPV6_SWITCH = Endpoint("02:00:00:00:00:fe", "fd00::fe", AGGREGATION_PORT)
 
 
-def host(port: int) -> Endpoint:
-    return Endpoint(f"02:00:00:00:01:{port:02x}", f"10.0.0.{port}", 5000 + port)
+def host(port: int, *, ipv6: bool = False) -> Endpoint:
+    ip = f"fd00::{port}" if ipv6 else f"10.0.0.{port}"
+    return Endpoint(f"02:00:00:00:01:{port:02x}", ip, 5000 + port)
 
 
 class Bench:
-    """A controller whose switch is the target. Worker i is behind port i + 1."""
+    """A controller whose switch is the target. Worker i is behind port i + 1.
 
-    def __init__(self, loop: Loop, target: Target, **options: Any) -> None:
+    ipv6: whether workers and switch have IPv6 addresses.
+    """
+
+    def __init__(self, loop: Loop, target: Target, *, ipv6: bool = False, **options: Any) -> None:
+        self.address = IPV6_SWITCH if ipv6 else SWITCH
+        self.ipv6 = ipv6
         self.loop = loop
         self.target = target
         self.lanes = 4
         self.ranks: list[Rank] = []
         ports = list(range(1, PORTS + 1))
-        defaults = {"switch": target.grpc_address, "listen": "127.0.0.1:0", "address": [SWITCH.ip], "ports": ports}
+        defaults = {
+            "switch": target.grpc_address,
+            "listen": "127.0.0.1:0",
+            "address": [self.address.ip],
+            "ports": ports,
+        }
         self._context = running(load(None, defaults | options), 10.0)
         for sock in target.sockets.values():  # discard frames of earlier tests
             while select.select([sock], [], [], 0)[0]:
@@ -60,7 +72,7 @@ class Bench:
         self.stop()
 
     def send(self, worker: int, packet: Packet) -> None:
-        self.target.sockets[worker + 1].send(build(packet, host(worker + 1), SWITCH))
+        self.target.sockets[worker + 1].send(build(packet, host(worker + 1, ipv6=self.ipv6), self.address))
 
     def hello(self, assigned: Assigned) -> None:
         self.send(assigned.worker, hello_packet(assigned))
@@ -84,7 +96,7 @@ class Bench:
 
     def received(self, worker: int, op: Op) -> Packet:
         """Return the next packet with this op that the switch sends to the worker's address."""
-        to = host(worker + 1)
+        to = host(worker + 1, ipv6=self.ipv6)
 
         def wanted(frame: bytes) -> bool:
             packet = self.answer(frame, to)
@@ -95,10 +107,11 @@ class Bench:
         return packet
 
     def answer(self, frame: bytes, to: Endpoint) -> Packet | None:
-        if frame[:6] != parse_mac(to.mac) or frame[36:38] != to.udp_port.to_bytes(2, "big"):
+        at = 56 if self.ipv6 else 36  # of the UDP port
+        if frame[:6] != parse_mac(to.mac) or frame[at : at + 2] != to.udp_port.to_bytes(2, "big"):
             return None
-        parsed = parse(frame[:36] + AGGREGATION_PORT.to_bytes(2, "big") + frame[38:], Codec(self.lanes))
-        return parsed[1] if parsed and parsed[0] == SWITCH else None
+        parsed = parse(frame[:at] + AGGREGATION_PORT.to_bytes(2, "big") + frame[at + 2 :], Codec(self.lanes))
+        return parsed[1] if parsed and parsed[0] == self.address else None
 
     def announce(self, assigned: Assigned, slot: int = 0) -> None:
         """Send the packet of a slot's first round, which carries no values."""
