@@ -310,6 +310,7 @@ def test_a_spare_has_the_slots_of_a_lost_aggregator_and_no_others(switches: list
     sender = switches[2].recvfrom(2048)[1]
     assert [switches[0].recv(2048) for _ in range(3)] == [packet(0, Op.HELLO), packet(0), packet(4)]
     switches[2].sendto(packet(2), sender)  # not one of its slots
+    switches[2].sendto(b"", sender)
     switches[2].sendto(packet(0, Op.HELLO), sender)
     assert receive(transport, 1) == [packet(2, Op.HELLO)]
     own, other = 3 << 16 | 4, 9 << 16 | 1

@@ -103,7 +103,7 @@ class StripedTransport:
                 self._heard_at[part] = self._clock()
             for payload in arrived:
                 aggregator = self._carried[part].get(int.from_bytes(payload[JOB], "big"), part)
-                if aggregator >= self.aggregators and payload[0] & 0xF != Op.HELLO:
+                if aggregator >= self.aggregators and (not payload or payload[0] & 0xF != Op.HELLO):
                     continue  # a spare carries no slots of its own
                 half = from_aggregator(int.from_bytes(payload[SLOT], "big"), aggregator, self.aggregators)
                 if half <= _LARGEST_HALF:  # otherwise no worker has sent it
