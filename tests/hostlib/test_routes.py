@@ -172,6 +172,12 @@ def test_without_an_ipv6_route_the_interface_that_is_named() -> None:
             open_transport("raw", switch, interface=network.host)
 
 
+@pytest.mark.parametrize("text", ["localhost", "10.0.0", "fd00::1::2"])
+def test_what_is_no_address_has_no_route(text: str) -> None:
+    with pytest.raises(OSError, match="illegal IP address"):
+        route_to(text)
+
+
 def test_without_a_route_the_interface_that_is_named(network: OwnNetwork) -> None:
     """Frames need none."""
     second(network)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce.transport.addresses import family_of, packed, unpacked
+from p4reduce.transport.addresses import family_of, unpacked
 from p4reduce.transport.base import Switch, TransportError
 
 # From <linux/netlink.h> and <linux/rtnetlink.h>.
@@ -45,12 +45,13 @@ class Route:
 def route_to(ip: str, interface: str | None = None) -> Route:
     """Return the route to an address. `interface`: go through this one, over IPv4 even if no route leads there.
 
-    Raises OSError if there is no route, or no such interface.
+    Raises OSError if there is no route, or no such interface, or `ip` is no address.
     """
-    attributes = _attribute(_DESTINATION, packed(ip))
+    destination = socket.inet_pton(family_of(ip), ip)
+    attributes = _attribute(_DESTINATION, destination)
     if interface is not None:
         attributes += _attribute(_OUTPUT, struct.pack("=I", socket.if_nametoindex(interface)))
-    request = _ROUTE.pack(family_of(ip), 8 * len(packed(ip)), 0, 0, 0, 0, 0, 0, 0) + attributes
+    request = _ROUTE.pack(family_of(ip), 8 * len(destination), 0, 0, 0, 0, 0, 0, 0) + attributes
     for body in _asked(_GET_ROUTE, 0, request):
         found = dict(_attributes(body[_ROUTE.size :]))
         if _OUTPUT in found and _PREFERRED_SOURCE in found:
