@@ -139,6 +139,13 @@ def ipv6_on_loopback(network: OwnNetwork) -> str:
     return network.host
 
 
+def is_in_use() -> bool:
+    try:
+        return f"src {IPV6_SECOND} " in ip("route", "get", IPV6_FAR)
+    except AssertionError:
+        return False
+
+
 IPV6_SETUPS = [ipv6_second, ipv6_in_one_network, ipv6_beside_ipv4, ipv6_with_a_peer, ipv6_on_loopback]
 
 
@@ -146,6 +153,7 @@ IPV6_SETUPS = [ipv6_second, ipv6_in_one_network, ipv6_beside_ipv4, ipv6_with_a_p
 def test_the_way_by_another_ipv6_address_than_the_first(set_up: Callable[[OwnNetwork], str]) -> None:
     with own_network("IPv6") as network:
         interface = set_up(network)
+        wait_until(is_in_use, "the kernel, which makes some IPv6 routes and addresses a little later")
         switch = Switch(IPV6_FAR, 31314, network.switch_mac)
         assert route_to(IPV6_FAR) == route_to(IPV6_FAR, interface) == Route(interface, IPV6_SECOND)
         for kind in ("raw", "scapy", "udp"):

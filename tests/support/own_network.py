@@ -89,6 +89,10 @@ def own_network(protocol: str = "IPv4") -> Iterator[OwnNetwork]:
         ip("link", "set", network.host, "up")
         ip("link", "set", network.wire, "up")
         wait_until_up(network.host, network.wire)
+        wait_until(
+            lambda: network.host_ip not in ip("address", "show", "dev", network.host, "tentative"),
+            f"{network.host_ip} to be used",
+        )
         yield network
 
 
