@@ -67,6 +67,11 @@ def _mac(ip: int) -> int:
     return 0x0200 << 32 | ip
 
 
+def _in_table(ip: int) -> int:
+    """Return an IPv4 address as the switch's tables have it: ::ffff:a.b.c.d."""
+    return 0xFFFF << 32 | ip
+
+
 class BareSimulation:
     """A simulation of the C library, without nodes. Close it, or use it as a context manager.
 
@@ -244,7 +249,7 @@ class Simulation(BareSimulation):
             plane = NativeDataPlane(self._handle, layout)
             self._planes[name] = plane
             self._nodes[name] = self._call("add_switch", self._handle.pointer, plane.handle, ctypes.byref(settings))
-            self._insert(name, _OWN, (self._ip[name],), (_mac(self._ip[name]),))
+            self._insert(name, _OWN, (_in_table(self._ip[name]),), (_mac(self._ip[name]),))
         for cable in self.network.cables:
             self._connect(cable.a, cable.b, cable.link or self.network.core)
 
@@ -292,19 +297,21 @@ class Simulation(BareSimulation):
                 port = self._ports[switch, worker]
                 udp = AGGREGATION_PORT if worker in self._planes else _FIRST_UDP_PORT + number
                 self._admit(switch, port, udp, job, index, full, base, self._pool(number))
-                self._insert(switch, _WORKERS, (job, index + 1), (_mac(port.ip), port.ip, udp))
+                self._insert(switch, _WORKERS, (job, index + 1), (_mac(port.ip), _in_table(port.ip), udp))
                 replicas.append(Replica(port.number, index + 1))
             self._planes[switch].set_group(job, replicas)
             if parent:
                 port = self._ports[switch, parent]
                 index = len(self._ranks_at(parent)) + tree.children(parent).index(switch)
                 self._admit(switch, port, AGGREGATION_PORT, job, PARENT, full, base, self._pool(number))
-                self._insert(switch, _UPLINKS, (job,), (port.number, _mac(port.ip), port.ip, AGGREGATION_PORT, index))
+                self._insert(
+                    switch, _UPLINKS, (job,), (port.number, _mac(port.ip), _in_table(port.ip), AGGREGATION_PORT, index)
+                )
 
     def _admit(
         self, switch: str, port: _Port, udp: int, job: int, worker: int, full: int, base: int, slots: int
     ) -> None:
-        key = (port.number, port.ip, udp, job, _GENERATION, worker, 0)  # in no VLAN
+        key = (port.number, _in_table(port.ip), udp, job, _GENERATION, worker, 0)  # in no VLAN
         self._insert(switch, _JOBS, key, (1 << worker, full, base, 2 * slots, job))
 
     def _ranks_at(self, switch: str) -> list[int]:

@@ -39,12 +39,13 @@ WAYS = [
 ]
 
 
+@pytest.mark.parametrize("ipv6", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("target", "transport", "backend"), WAYS)
 def test_marks_on_one_ranks_way_slow_all(
-    monkeypatch: pytest.MonkeyPatch, target: str, transport: str, backend: str
+    monkeypatch: pytest.MonkeyPatch, target: str, transport: str, backend: str, ipv6: bool
 ) -> None:
     monkeypatch.setenv("P4REDUCE_BACKEND", backend)
-    with over_wires(target) as stack:
+    with over_wires(target, ipv6=ipv6) as stack:
         how = {"transport": transport, "interfaces": "worker"}
         before = stats_of(stack, job="before", **how)
         assert [stats["marks"] for stats in before] == [0] * WORKERS

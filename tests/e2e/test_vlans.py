@@ -13,10 +13,9 @@ from p4reduce_targets.offloads import switch_off
 from tests.support.cluster.cabling import CONTROLLER, AccessPort, cable, connect
 from tests.support.cluster.calls import SHAPES
 from tests.support.cluster.stack import Stack, go_on, job, slots_used
-from tests.support.own_network import Namespace, add_vlan, ip, wait_until_up
+from tests.support.own_network import Namespace, add_vlan, ip, wait_until_up, with_ipv6
 from tests.support.waiting import wait_until
 
-SWITCH = "10.0.0.254"
 VLANS = (10, 20, 0)
 
 pytestmark = pytest.mark.root
@@ -56,7 +55,7 @@ WAYS: dict[str, Callable[[contextlib.ExitStack, Namespace, int, Namespace, int],
 
 
 @contextlib.contextmanager
-def three_hosts(target: str, way: str) -> Iterator[tuple[Stack, list[Namespace]]]:
+def three_hosts(target: str, way: str, protocol: str) -> Iterator[tuple[Stack, list[Namespace]]]:
     """Run a stack whose switch has a host at each of three ports."""
     if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc")
@@ -66,13 +65,16 @@ def three_hosts(target: str, way: str) -> Iterator[tuple[Stack, list[Namespace]]
             connect(switches, host, port)
             interface = WAYS[way](undo, switches, port, host, vlan)
             with host.entered():
-                ip("address", "add", f"10.0.0.{port}/24", "dev", interface)
+                if protocol == "IPv6":
+                    with_ipv6(interface, f"fd00::{port}")
+                else:
+                    ip("address", "add", f"10.0.0.{port}/24", "dev", interface)
                 wait_until_up(interface)
         stack = undo.enter_context(
             Stack(
                 target,
                 [f"{port}=eth:port{port}" for port in (1, 2, 3)],
-                f"{SWITCH}:31314",
+                "[fd00::fe]:31314" if protocol == "IPv6" else "10.0.0.254:31314",
                 enter=switches.entered,
                 options=("--insecure",),
                 listen=f"{CONTROLLER}:0",
@@ -83,10 +85,11 @@ def three_hosts(target: str, way: str) -> Iterator[tuple[Stack, list[Namespace]]
 
 @pytest.mark.parametrize("transport", ["udp", "raw"])
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("protocol", ["IPv4", pytest.param("IPv6", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", ["native", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])])
-def test_sums(target: str, way: str, transport: str) -> None:
+def test_sums(target: str, protocol: str, way: str, transport: str) -> None:
     """The raw transport sends frames without a tag out of a VLAN interface, and the kernel adds it."""
-    with three_hosts(target, way) as (stack, hosts):
+    with three_hosts(target, way, protocol) as (stack, hosts):
         options = {"namespaces": hosts, "world_size": len(hosts), "transport": transport}
         with stack.ranks(SHAPES, job="vlans", repeat=True, **options) as ranks:
             go_on(ranks, steps=len(SHAPES))

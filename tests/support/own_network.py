@@ -110,6 +110,14 @@ def add_address(interface: str, address: str) -> None:
         ip("address", "add", f"{address}/24", "dev", interface)
 
 
+def with_ipv6(interface: str, address: str) -> None:
+    """Turn IPv6 on at an interface, and give it an address. Skips the test if the kernel has no IPv6."""
+    off = Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6")
+    if off.exists():
+        off.write_text("0")
+    add_address(interface, address)
+
+
 @contextlib.contextmanager
 def own_cables(pairs: int = 1) -> Iterator[None]:
     """Move this thread into a new namespace with veth pairs without addresses: `host1` to `switch1`, and so on."""

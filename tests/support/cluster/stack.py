@@ -21,10 +21,11 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import open_grpc_channel
+from p4reduce.transport.addresses import join_host_port
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Child, ChildProcesses
 from p4reduce_controller.commands.access import plain
-from tests.support.own_network import Namespace, ip
+from tests.support.own_network import Namespace, ip, with_ipv6
 from tests.support.waiting import wait_until
 
 from .rank import Call
@@ -339,12 +340,13 @@ def over_udp(
     leaves: int = 0,
     spines: int = 1,
     spare: int | None = None,
+    ip: str = "127.0.0.1",
 ) -> Iterator[Stack]:
     """Run a stack whose switches have one UDP port for all ranks. It needs no rights and no interfaces.
 
     With leaves, the first switches are their spines. Port 2 of each leaf leads to the first one, port 3 to the next.
     """
-    ports = [f"{port}=udp:127.0.0.1:0" for port in range(1, 2 + (spines if leaves else 0))]
+    ports = [f"{port}=udp:{join_host_port(ip, 0)}" for port in range(1, 2 + (spines if leaves else 0))]
     switches, uplink = (spines + leaves, 2) if leaves else (aggregators, 0)
     shape = {"aggregators": switches, "uplink": uplink, "spines": spines, "spare": spare}
     with Stack(target, ports, options=controller_options, **shape) as stack:
@@ -352,7 +354,9 @@ def over_udp(
 
 
 @contextlib.contextmanager
-def over_wires(target: str, *controller_options: str, mtu: int = 1500, narrow: str = "") -> Iterator[Stack]:
+def over_wires(
+    target: str, *controller_options: str, mtu: int = 1500, narrow: str = "", ipv6: bool = False
+) -> Iterator[Stack]:
     """Run a stack in a network namespace, in which a veth pair connects interface worker<r> with switch port r + 1.
 
     narrow: an interface whose MTU is 1,500 instead of `mtu`.
@@ -364,8 +368,11 @@ def over_wires(target: str, *controller_options: str, mtu: int = 1500, narrow: s
             network.star(PORTS, mtu)
             if narrow:
                 ip("link", "set", narrow, "mtu", "1500")
+            for rank in range(PORTS) if ipv6 else ():
+                with_ipv6(f"worker{rank}", f"fd00::{rank + 1}")
         ports = [f"{port}=eth:port{port}" for port in range(1, PORTS + 1)]
-        with Stack(target, ports, "10.0.0.254:31314", enter=namespace.entered, options=controller_options) as stack:
+        address = "[fd00::fe]:31314" if ipv6 else "10.0.0.254:31314"
+        with Stack(target, ports, address, enter=namespace.entered, options=controller_options) as stack:
             yield stack
 
 
