@@ -115,6 +115,18 @@ def test_a_parent_has_the_family_of_its_child(addresses: tuple[str, str]) -> Non
         specs_of(wrong)
 
 
+def test_switches_do_not_get_one_mac_by_default() -> None:
+    options = {"switch": ["a:1", "b:2"], "address": ["fd00:1::fe", "fd00:2::fe"], "switch_insecure": True}
+    said = (
+        "the switches a:1 and b:2 get the same MAC address, 02:00:00:00:00:fe, from the last four bytes of fd00:1::fe "
+        "and fd00:2::fe: give each a --mac of its own"
+    )
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        specs_of(load(None, options))
+    assert specs_of(load(None, options | {"mac": ["02:00:00:00:01:fe", "02:00:00:00:02:fe"]}))
+    assert specs_of(load(None, options | {"address": ["[fd00::fe]:1", "[fd00::fe]:2"]}))  # UDP sockets of one host
+
+
 def test_several_switches_have_an_address_each() -> None:
     options = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2:5"], "ports": [1, 2]}
     one, two = load(None, options).switch_configs()

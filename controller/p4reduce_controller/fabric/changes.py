@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from p4reduce_controller.base.schema import SettingsError
-from p4reduce_controller.p4runtime.switch_config import SwitchConfig, addresses_of, check_families
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig, addresses_of, check_addresses
 from p4reduce_controller.settings.settings import SCHEMA, Settings
 from p4reduce_controller.settings.texts import as_uplinks
 
@@ -30,7 +30,7 @@ def specs_of(settings: Settings) -> list[SwitchConfig]:
         replace(config, name=name, uplinks=ups, spare=name in spares)
         for config, (name, ups) in zip(configs, uplinks.items(), strict=True)
     ]
-    check_families(specs, addresses_of(specs))
+    check_addresses(specs, addresses_of(specs))
     return specs
 
 

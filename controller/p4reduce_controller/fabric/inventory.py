@@ -11,7 +11,7 @@ from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.fabric import ports
 from p4reduce_controller.jobs.admission import DEFAULT_SLOTS
 from p4reduce_controller.jobs.switches import Switches
-from p4reduce_controller.p4runtime.switch_config import SwitchConfig, addresses_of, check_families
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig, addresses_of, check_addresses
 from p4reduce_controller.settings.settings import checked_trees
 from p4reduce_controller.switches.aggregator import Aggregator
 from p4reduce_controller.switches.availability import SwitchState, Unavailable
@@ -176,7 +176,7 @@ class Inventory(Switches):
         } | dict(enumerate(more, self._next))
         leaving = {number for number, one in self.members.items() if one.leaving}
         addresses = addresses_of(every.values())
-        check_families([one for number, one in every.items() if number not in leaving], addresses)
+        check_addresses([one for number, one in every.items() if number not in leaving], addresses)
         while orphans := [number for number, one in every.items() if one.uplinks and not one.uplinks_among(addresses)]:
             for number in orphans:
                 one = every.pop(number)

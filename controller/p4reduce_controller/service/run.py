@@ -28,7 +28,7 @@ from p4reduce_controller.p4runtime.builds import LEAST_MTU, mtu_over_ipv4
 from p4reduce_controller.p4runtime.election import Election
 from p4reduce_controller.p4runtime.program import Program, load_schema
 from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
-from p4reduce_controller.p4runtime.switch_config import SwitchConfig, addresses_of, check_families
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig, addresses_of, check_addresses
 from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.settings.settings import Settings, checked_trees
 from p4reduce_controller.store.state import StateFile
@@ -186,7 +186,7 @@ def _jobs(
 ) -> tuple[Inventory, Jobs]:
     """Return the switches as a site, and the logic of jobs on them. `returns`: whether ranks may rejoin kept jobs."""
     addresses = addresses_of(initial.specs)
-    check_families([one for one in initial.specs if one not in initial.leaving], addresses)
+    check_addresses([one for one in initial.specs if one not in initial.leaving], addresses)
     uplinks = {one.name: one.uplinks_among(addresses) for one in initial.specs}
     trees, nodes = checked_trees(uplinks, {one.name for one in initial.specs if one.spare})
     inventory = Inventory(switches, trees, nodes, default_slots=settings.slots)
