@@ -310,11 +310,12 @@ def test_groups_of_another_program_send_nothing_twice(loop: Loop, start: Starter
     assert b"second" in bench.frame(2, lambda frame: b"first" in frame or b"second" in frame)
 
 
+@pytest.mark.parametrize("ipv6", [False, True], ids=["IPv4", "IPv6"])
 def test_a_job_that_was_kept_is_left_alone_and_what_was_not_is_cleared(
-    loop: Loop, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ipv6: bool
 ) -> None:
     state = tmp_path / "state"
-    bench = Bench(loop, target, state=str(state), hosts={host(4).mac: 4})
+    bench = Bench(loop, target, ipv6=ipv6, state=str(state), hosts={host(4).mac: 4})
     ranks, assigned = bench.job(2, job="kept")
     others, lost = bench.job(2, job="lost")
     bench.round(assigned)
@@ -333,7 +334,7 @@ def test_a_job_that_was_kept_is_left_alone_and_what_was_not_is_cleared(
 
     def start_again() -> Bench:
         written.clear()
-        later = Bench(loop, target, **options)
+        later = Bench(loop, target, ipv6=ipv6, **options)
         later.ranks, bench.ranks = bench.ranks, []
         return later
 
