@@ -18,7 +18,7 @@ from finsy.proto import p4r
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce_controller.p4runtime.program import P4INFO, Program, load_schema
+from p4reduce_controller.p4runtime.program import FLOOD_GROUP, P4INFO, Program, load_schema
 from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.switches.aggregator import Heard, Parent, Placement, SwitchError, SwitchUnavailable
@@ -193,6 +193,7 @@ async def test_a_leaf_has_two_entries_more_for_its_parent() -> None:
 
 
 LAGS = ((1, 2), (7, 8, 9))
+UP = dict.fromkeys((1, 2, 7, 8, 9), "UP")
 
 
 def in_groups(port: int = 1) -> Placement:
@@ -299,18 +300,18 @@ async def test_answers_move_to_another_port_of_the_group_and_stay_there() -> Non
     at_1 = {"group": {1}, "host": {1}, "uplink": {9}}
     at_2 = {"group": {2}, "host": {2}, "uplink": {9}}
     for states, expected in (
-        ({1: "UP", 2: "UP", 9: "UP"}, at_1),
-        ({1: "DOWN", 2: "UP"}, at_2),
-        ({1: "UP", 2: "UP"}, at_2),  # a bond may now listen there alone
+        (UP, at_1),
+        (UP | {1: "DOWN"}, at_2),
+        (UP, at_2),  # a bond may now listen there alone
         ({}, at_2),
-        ({1: "UP", 2: "NOT_PRESENT", 9: "LOWER_LAYER_DOWN"}, at_1 | {"uplink": {7}}),
-        ({1: "DOWN", 2: "DOWN", 7: "DOWN", 8: "DOWN", 9: "DOWN"}, at_1 | {"uplink": {7}}),
-        ({1: "DOWN", 2: "UP", 7: "DOWN", 8: "UP", 9: "UP"}, at_2 | {"uplink": {8}}),
+        (UP | {2: "NOT_PRESENT", 9: "LOWER_LAYER_DOWN"}, at_1 | {"uplink": {7}}),
+        (dict.fromkeys(UP, "DOWN"), at_1 | {"uplink": {7}}),
+        (UP | {1: "DOWN", 7: "DOWN"}, at_2 | {"uplink": {8}}),
     ):
         await follow(states)
         assert sent_to(link) == expected, states
         assert len(link.holds) == admitted
-    await follow({1: "DOWN", 2: "UP"})
+    await follow(UP | {1: "DOWN"})
     assert link.writes[-1] == []
     await switch.install(in_groups())
     assert link.writes[-2:] == [[], []]
@@ -318,15 +319,75 @@ async def test_answers_move_to_another_port_of_the_group_and_stay_there() -> Non
 
 async def test_a_job_that_begins_is_not_put_at_a_port_that_is_down() -> None:
     switch, link = connected(lags=LAGS)
-    await switch._desired.follow_ports({1: "DOWN", 9: "DOWN"})
+    await switch._desired.follow_ports(UP | {1: "DOWN", 9: "DOWN"})
     await switch.install(in_groups())
     assert sent_to(link) == {"group": {2}, "host": {2}, "uplink": {7}}
+
+
+async def test_a_port_that_the_switch_does_not_report_is_not_chosen() -> None:
+    """Somebody may have named a port that does not exist. It would never go down, so entries would stay there."""
+    switch, link = await installed()
+    await switch._desired.follow_ports({1: "DOWN", 7: "DOWN", 8: "UP", 9: "DOWN"})
+    assert sent_to(link) == {"group": {1}, "host": {1}, "uplink": {8}}
+    await switch._desired.follow_ports({1: "DOWN", 3: "UP"})
+    assert sent_to(link) == {"group": {1}, "host": {1}, "uplink": {8}}
+
+
+def flooded_to(link: FakeLink) -> list[int]:
+    groups = [one.packet_replication_engine_entry.multicast_group_entry for one in link.holds.values()]
+    [group] = [one for one in groups if one.multicast_group_id == FLOOD_GROUP]
+    return [one.egress_port for one in group.replicas]
+
+
+async def test_a_parent_floods_to_the_port_at_which_it_hears_its_leaf() -> None:
+    """It does not choose another one by itself: over two cables, frames would go round."""
+    switch, link = connected(lags=LAGS, ports=(1, 3, 7))
+    await switch._desired.reconcile(link)  # type: ignore[arg-type]
+    follow, flood_to = switch._desired.follow_ports, switch.flood_to
+    await flood_to(1)
+    assert link.writes[1:] == []
+    await follow(UP | {1: "DOWN", 7: "DOWN"})
+    assert flooded_to(link) == [1, 3, 8]
+    await flood_to(2)
+    assert flooded_to(link) == [2, 3, 8]
+    await follow(UP | {2: "DOWN", 8: "DOWN"})
+    assert flooded_to(link) == [2, 3, 9]
+    assert [switch.flooded_port(port) for port in (1, 2, 3, 4, 8)] == [2, 2, 3, 4, 9]
+    link.refuse = [SwitchError("busy")]
+    with pytest.raises(SwitchError):
+        await flood_to(1)
+    await flood_to(1)
+    assert flooded_to(link) == [1, 3, 9]
+    switch._link = None
+    with pytest.raises(SwitchUnavailable):
+        await flood_to(2)
+    await switch._desired.reconcile(link)  # type: ignore[arg-type]
+    assert flooded_to(link) == [2, 3, 9]
+    await flood_to(5)  # frames are flooded to no port of its group
+    assert flooded_to(link) == [2, 3, 9]
+    other, _ = connected(lags=LAGS, ports=())
+    assert other.flooded_port(1) == 1
+    await other.flood_to(1)
+
+
+async def test_what_the_switch_has_refused_to_move_is_moved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p4reduce_controller.p4runtime.switch.BACKOFF", (0.0,))
+    switch, link = await installed()
+    switch.ports = UP | {1: "DOWN"}
+    link.refuse = [SwitchError("busy")] * 3
+    await switch._follow_ports(switch.ports)
+    assert sent_to(link) == {"group": {2}, "host": {2}, "uplink": {9}}
+    link.refuse = [SwitchError("busy")] * 3
+    await switch._follow_ports(UP | {2: "DOWN"})  # the state of another time
+    assert len(link.refuse) == 2
+    await switch._follow_ports(switch.ports)
+    assert not link.refuse
 
 
 async def test_workers_that_share_a_port_get_their_own_copies_at_the_other() -> None:
     switch, link = connected(lags=LAGS, ports=(1, 2))
     await switch.install(in_groups())
-    await switch._desired.follow_ports({1: "DOWN"})
+    await switch._desired.follow_ports(UP | {1: "DOWN"})
     groups = [one.packet_replication_engine_entry.multicast_group_entry for one in link.holds.values()]
     [group] = [one for one in groups if one.multicast_group_id == placement().group]
     assert [(one.egress_port, one.instance) for one in group.replicas] == [(2, 1), (2, 2)]
@@ -335,11 +396,11 @@ async def test_workers_that_share_a_port_get_their_own_copies_at_the_other() -> 
 async def test_the_next_controller_keeps_the_ports_that_answers_have_moved_to() -> None:
     """It may learn later than the entries which ports are up. A job is intact, whichever port of a group it has."""
     switch, link = await installed()
-    await switch._desired.follow_ports({1: "DOWN", 9: "DOWN"})
+    await switch._desired.follow_ports(UP | {1: "DOWN", 9: "DOWN"})
     later, lost = await next_controller(link, in_groups())
     assert not lost
     assert sent_to(link) == {"group": {2}, "host": {2}, "uplink": {7}}
-    await later._desired.follow_ports({1: "UP", 2: "DOWN"})
+    await later._desired.follow_ports(UP | {2: "DOWN"})
     assert sent_to(link) == {"group": {1}, "host": {1}, "uplink": {7}}
     _, lost = await next_controller(link, in_groups(port=3))
     assert lost == {1}
@@ -350,7 +411,7 @@ async def test_a_switch_that_comes_back_gets_ports_that_are_up() -> None:
     switch, link = await installed()
     switch._link = None
     with pytest.raises(SwitchUnavailable):
-        await switch._desired.follow_ports({1: "DOWN", 9: "DOWN"})
+        await switch._desired.follow_ports(UP | {1: "DOWN", 9: "DOWN"})
     assert sent_to(link) == {"group": {1}, "host": {1}, "uplink": {9}}
     assert await switch._desired.reconcile(link) == frozenset()  # type: ignore[arg-type]
     assert sent_to(link) == {"group": {2}, "host": {2}, "uplink": {7}}
@@ -360,7 +421,7 @@ async def test_a_switch_that_comes_back_gets_ports_that_are_up() -> None:
     st.lists(
         st.tuples(
             st.fixed_dictionaries({port: st.sampled_from(["UP", "DOWN"]) for port in (1, 2, 7, 8, 9)}),
-            st.sampled_from(["nothing", "refused", "reconnected", "taken over", "installed again"]),
+            st.sampled_from(["nothing", "gone", "refused", "reconnected", "taken over", "installed again"]),
         ),
         max_size=8,
     )
@@ -372,8 +433,10 @@ def test_answers_leave_by_a_port_that_is_up_whatever_happens(events: list[tuple[
 async def play(events: list[tuple[dict[int, str], str]]) -> None:
     switch, link = await installed()
     for states, event in events:
-        if event == "refused":
+        if event == "gone":
             link.refuse = [SwitchUnavailable("gone")]
+        if event == "refused":
+            link.refuse = [SwitchError("busy")]
         if event == "taken over":
             switch, lost = await next_controller(link, in_groups())
             assert not lost
@@ -385,6 +448,8 @@ async def play(events: list[tuple[dict[int, str], str]]) -> None:
             await switch._desired.follow_ports(states)
         except SwitchUnavailable:
             assert await switch._desired.reconcile(link) == frozenset()  # type: ignore[arg-type]
+        except SwitchError:
+            await switch._desired.follow_ports(states)
         link.refuse = []
         for what, group in (("group", LAGS[0]), ("host", LAGS[0]), ("uplink", LAGS[1])):
             [port] = sent_to(link)[what]

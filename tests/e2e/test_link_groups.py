@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import socket
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from tests.support.waiting import wait_until
 SWITCH = "10.0.0.254"
 LINKS = ("link1", "link2")
 MAC = "02:00:0a:00:00:01"
+ETHERTYPE = 0x88B5  # for experiments
+BROADCAST = b"\xff" * 6 + bytes.fromhex(MAC.replace(":", "")) + ETHERTYPE.to_bytes(2, "big")
 
 pytestmark = pytest.mark.root
 
@@ -98,6 +102,15 @@ def ports(stack: Stack) -> dict[int, str]:
     return {port["number"]: port["state"] for port in stack.status()["switches"][0]["ports"]}
 
 
+def raw_socket(host: Namespace) -> socket.socket:
+    """Return a socket for frames of one type at the host's link 4."""
+    with host.entered():
+        raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        raw.bind(("link4", ETHERTYPE))
+    raw.setblocking(False)
+    return raw
+
+
 def start(stack: Stack, bonded: Namespace, plain: Namespace) -> Ranks:
     return stack.ranks(REPEATED, job="job", namespaces=(bonded, bonded, plain), world_size=3, repeat=True, timeout=60)
 
@@ -116,7 +129,7 @@ def test_a_job_goes_on_when_one_link_goes_down_and_then_the_other(bond: str) -> 
 
 
 def test_a_leaf_goes_on_over_each_of_its_cables_to_the_spine() -> None:
-    """The two choose different cables: port 2 of each leads to port 3 of the other."""
+    """The two choose different cables: port 2 of each leads to port 3 of the other. Broadcasts do not go round."""
     spine_ports, leaf_ports = ("s1p1", "s1p2", "s1p3"), ("s2p1", "s2p3", "s2p2")
     with contextlib.ExitStack() as undo:
         switches, *hosts = (undo.enter_context(contextlib.closing(Namespace())) for _ in range(3))
@@ -140,6 +153,20 @@ def test_a_leaf_goes_on_over_each_of_its_cables_to_the_spine() -> None:
                 flooded="1,4",
             )
         )
+        heard = undo.enter_context(contextlib.closing(raw_socket(hosts[1])))
+        broadcasts = count()
+        received: list[int] = []
+
+        def broadcast_arrives() -> bool:
+            """Send a broadcast of the first host. Return whether the second has received any since the last call."""
+            with contextlib.closing(raw_socket(hosts[0])) as sender:
+                sender.send(BROADCAST + next(broadcasts).to_bytes(8, "big") + bytes(38))
+            before = len(received)
+            with contextlib.suppress(BlockingIOError):
+                while frame := heard.recv(64):
+                    received.append(int.from_bytes(frame[len(BROADCAST) :][:8], "big"))
+            return len(received) > before
+
         spine, leaf = stack.names
         where = {"namespaces": (hosts[0], hosts[1], hosts[1]), "at": (spine, leaf, leaf)}
         with stack.ranks(REPEATED, job="job", world_size=3, repeat=True, timeout=60, **where) as ranks:
@@ -153,6 +180,13 @@ def test_a_leaf_goes_on_over_each_of_its_cables_to_the_spine() -> None:
                 wait_until(lambda down=down: ports(stack)[int(down[-1])] != "UP", "the switch to notice")
                 go_on(ranks)
                 assert job(stack, "job")["in_trouble"] == []
+                wait_until(broadcast_arrives, "a broadcast to arrive")
+            with switches.entered():
+                ip("link", "set", "s1p3", "up")
+            go_on(ranks)
+            for _ in range(2):
+                wait_until(broadcast_arrives, "a broadcast to arrive")
+        assert len(set(received)) == len(received), "a broadcast has gone round"
 
 
 @pytest.mark.bmv2

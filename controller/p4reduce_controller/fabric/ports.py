@@ -81,9 +81,10 @@ def troubles_of(
 
 
 def _are_down(switches: Mapping[int, Aggregator], number: int, ports: Sequence[int]) -> bool:
-    """Return whether all these ports of the switch are down."""
-    switch = switches.get(number)
-    return switch is not None and all(switch.ports.get(port) in DOWN for port in ports)
+    """Return whether all these ports of the switch are down. Ports that it does not report do not count."""
+    states = switch.ports if (switch := switches.get(number)) is not None else {}
+    known = [states[port] for port in ports if port in states]
+    return bool(known) and set(known) <= set(DOWN)
 
 
 def _are(ports: Sequence[int], where: str) -> str:

@@ -143,11 +143,16 @@ class Uplinks:
             self._changed()
 
     async def _answer(self, probe: _Probe, hello: Heard) -> None:
-        """Let the parent send a HELLO back to the switch, as it sends the results of rounds."""
+        """Let the parent send a HELLO back to the switch, as it sends the results of rounds.
+
+        It then floods frames to the cable by which it hears the switch.
+        """
         if (parent := self._inventory.switches.get(probe.parent)) is not None:
             with contextlib.suppress(SwitchError, Interrupted):  # the next HELLO is answered
                 answer = parent.say_hello(hello.port, hello.sender, probe.parent % 256, probe.nonce, vlan=hello.vlan)
                 await isolate_cancellation(answer)
+            with contextlib.suppress(SwitchError, Interrupted):
+                await isolate_cancellation(parent.flood_to(hello.port))
 
     async def _say_hellos(self) -> None:
         while self._probes:
@@ -171,7 +176,8 @@ class Uplinks:
         probe.missed += 1
         try:
             switch, parent = inventory.switches[probe.child], inventory.switches[probe.parent]
-            await isolate_cancellation(switch.say_hello(probe.port, parent.address, probe.child % 256, probe.nonce))
+            port = switch.flooded_port(probe.port)
+            await isolate_cancellation(switch.say_hello(port, parent.address, probe.child % 256, probe.nonce))
         except (SwitchError, Interrupted) as error:
             log.info("cannot send a switch's HELLO to its parent: %s", error)
 

@@ -16,13 +16,15 @@ from itertools import product
 import finsy as fy
 from finsy.proto import p4r
 
-from p4reduce_controller.p4runtime.egress import EgressPorts, Forwarding, with_ports, with_ports_of
+from p4reduce_controller.p4runtime.egress import EgressPorts, Forwarding, ports_of, with_ports, with_ports_of
 from p4reduce_controller.p4runtime.link import Link
-from p4reduce_controller.p4runtime.program import Program
+from p4reduce_controller.p4runtime.program import FLOOD_GROUP, Program
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.switches.aggregator import DIRECTIONS, Direction, Placement, SwitchError, SwitchUnavailable
 
 log = logging.getLogger(__name__)
+
+_FLOODING = ("group", FLOOD_GROUP)  # the key of the group that frames to unknown hosts are flooded to
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class DesiredState:
         self._writing = asyncio.Lock()
         self.egress = EgressPorts(config.lag_of)
         self._wanted: dict[object, _Record] = {}
+        self._unwritten: set[object] = set()  # keys of entries that must move, but perhaps did not yet
         self._rates: dict[tuple[int, Direction], float] = {}
         for entry in _base_entries(config, program):
             self._want(entry, None)
@@ -185,15 +188,35 @@ class DesiredState:
                     kind = p4r.Update.MODIFY if key in present or wanted.is_default else p4r.Update.INSERT
                     updates.append(p4r.Update(type=kind, entity=wanted.entity))
             await link.write([*updates, *self._limits(self._config.hello_rate)])
+            self._unwritten.clear()
             return frozenset(owner for owner in lost if owner is not None)
 
     async def follow_ports(self, states: Mapping[int, str]) -> None:
-        """Move entries from ports that are down to others of their link groups."""
+        """Move entries from ports that are down to others of their groups. If that fails, it may be tried again."""
         self.egress.update(states)
+        await self._move()
+
+    def flooded_port(self, port: int) -> int:
+        """Return the port of the port's group to which frames are flooded; `port` if there is none."""
+        flooding = self._wanted.get(_FLOODING)
+        if flooding is None or not isinstance(flooding.entry, fy.P4MulticastGroupEntry):
+            return port
+        first = self.egress.first
+        return next((one for one in ports_of(flooding.entry) if first(one) == first(port)), port)
+
+    async def flood_to(self, port: int) -> None:
+        """Flood frames for the port's group to this port from now on, if they are flooded to one of the group."""
+        self.egress.pin(port)
+        if self.flooded_port(port) != port or self._unwritten:
+            await self._move()
+
+    async def _move(self) -> None:
         async with self._writing:
-            link, moved = self._link(), self._leave_ports_that_are_down()
-            entities = [self._wanted[key].entity for key in moved]
+            link = self._link()
+            self._unwritten |= self._leave_ports_that_are_down()
+            entities = [self._wanted[key].entity for key in self._unwritten if key in self._wanted]
             await link.write([p4r.Update(type=p4r.Update.MODIFY, entity=entity) for entity in entities])
+            self._unwritten.clear()
 
     async def take_everything_off(self) -> None:
         async with self._writing:
@@ -245,7 +268,8 @@ class DesiredState:
         """Let entries whose ports are down send to others of their groups. Return the keys of those entries."""
         moved = {}
         for key, wanted in self._wanted.items():
-            if (other := self._with(wanted, with_ports(wanted.entry, self.egress.live))) is not wanted:
+            choose = self.egress.flooded if key == _FLOODING else self.egress.live
+            if (other := self._with(wanted, with_ports(wanted.entry, choose))) is not wanted:
                 moved[key] = other
         self._wanted.update(moved)
         return set(moved)

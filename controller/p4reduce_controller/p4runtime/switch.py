@@ -73,7 +73,8 @@ class P4RuntimeSwitch:
         )
         self.expect, self.install = self._desired.expect, self._desired.install
         self.fence, self.forget = self._desired.fence, self._desired.forget
-        self.set_loss = self._desired.set_loss
+        self.set_loss, self.flood_to = self._desired.set_loss, self._desired.flood_to
+        self.flooded_port = self._desired.flooded_port
         self.reset, self.abort, self.query = self._cpu.reset, self._cpu.abort, self._cpu.query
         self._link: Link | None = None
         self._own_id = 0  # the latest id with which this controller was primary
@@ -238,12 +239,18 @@ class P4RuntimeSwitch:
             self._tasks.start(self._follow_ports(states), f"link groups of the switch at {self.target}")
 
     async def _follow_ports(self, states: States) -> None:
-        try:
-            await isolate_cancellation(self._desired.follow_ports(states))
-        except (SwitchUnavailable, Interrupted):  # the next connection begins with it
-            pass
-        except SwitchError as error:
-            log.warning("packets of link groups may leave by ports that are down: %s", error)
+        for failures in count():
+            try:
+                await isolate_cancellation(self._desired.follow_ports(states))
+                return
+            except (SwitchUnavailable, Interrupted):  # the next connection begins with it
+                return
+            except SwitchError as error:
+                if not failures:
+                    log.warning("packets of link groups may leave by ports that are down: %s", error)
+            await asyncio.sleep(_backoff(failures))
+            if self.ports is not states:  # a later call does it
+                return
 
     def _disconnected(self, why: str) -> bool:
         had = self._link is not None

@@ -253,6 +253,12 @@ class Aggregator(Protocol):
         `vlan`: the VLAN of its tag; 0: no tag.
         """
 
+    def flooded_port(self, port: int) -> int:
+        """Return the port of the port's link group to which frames are flooded; `port` if there is none."""
+
+    async def flood_to(self, port: int) -> None:
+        """Flood frames for the port's link group to this port, if they are flooded to one of the group."""
+
     async def install(self, job: Placement) -> None:
         """Write the job's entries for admission and delivery, its multicast group, and the route to the parent."""
 

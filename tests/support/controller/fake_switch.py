@@ -155,6 +155,12 @@ class FakeSwitch:
         seq, bitmap = self.halves[half]
         return HalfState(half, seq, bitmap, 0)
 
+    def flooded_port(self, port: int) -> int:
+        return port
+
+    async def flood_to(self, port: int) -> None:
+        pass
+
     async def set_loss(self, port: int, direction: Direction, rate: float) -> None:
         self._do("set_loss")
         self.loss_rates = {**self.loss_rates, (port, direction): rate}
