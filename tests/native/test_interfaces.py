@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from p4reduce.transport.addresses import family_of
 from p4reduce_targets.native import NativeSwitch
 from p4reduce_targets.ports import PortSpec
 from tests.support.dataplane import frames
@@ -27,7 +28,9 @@ from .udp_switch import CONFIG, SOL_UDP, UDP_SEGMENT
 pytestmark = pytest.mark.root
 
 OWN = frames.Host(SWITCH.mac, "10.3.0.254")
+OWN_IPV6 = frames.Host(SWITCH.mac, "fd03::fe")
 TIMEOUT_S = 30
+ICMPV6_FILTER = 1  # bits of types that a socket does not get
 OFFLOAD = struct.Struct("=BBHHHH")  # struct virtio_net_hdr
 
 
@@ -43,12 +46,13 @@ class Host:
     """A network namespace whose interface `wire` is at a port of the switch; work is done there by a thread."""
 
     def __init__(self, stack: ExitStack, number: int) -> None:
-        self.address = f"10.3.0.{number}"
+        self.address, self.ipv6 = f"10.3.0.{number}", f"fd03::{number}"
         self._namespace = stack.enter_context(closing(Namespace()))
         self._pool = stack.enter_context(ThreadPoolExecutor(1))
         ip("link", "add", f"port{number}", "type", "veth", "peer", "name", "wire", "netns", self._namespace.path)
         with self._namespace.entered():
             ip("address", "add", f"{self.address}/24", "dev", "wire")
+            ip("address", "add", f"{self.ipv6}/64", "dev", "wire", "nodad")
             ip("link", "set", "wire", "up")
         ip("link", "set", f"port{number}", "up")
         wait_until_up(f"port{number}")
@@ -73,6 +77,7 @@ def hosts(alone: None) -> Iterator[tuple[NativeSwitch, list[Host]]]:  # noqa: AR
         switch.run_program(plane)
         direct = Direct("native", plane, SHIPPED)
         direct.own_address(OWN)
+        direct.own_address(OWN_IPV6)
         direct.flood_unknown(1)
         yield switch, made
 
@@ -99,22 +104,32 @@ def test_a_tcp_connection_passes_the_switch(hosts: tuple[NativeSwitch, list[Host
     assert received.result(2 * TIMEOUT_S) == data
 
 
-def test_a_chain_of_datagrams_is_taken_apart(hosts: tuple[NativeSwitch, list[Host]]) -> None:
+@pytest.mark.parametrize("own", [OWN, OWN_IPV6], ids=["IPv4", "IPv6"])
+def test_a_chain_of_datagrams_is_taken_apart(hosts: tuple[NativeSwitch, list[Host]], own: frames.Host) -> None:
+    """Before it, the host asks for the switch's MAC address, by ARP or by a neighbour solicitation."""
     switch, (first, _) = hosts
+    source = first.address if own is OWN else first.ipv6
+    headers = len(frames.udp_frame(own, own, b""))
     heard: Queue[bytes] = Queue()
     switch.on_packet_in = heard.put
     hellos = [Aggregation(op=frames.HELLO, worker=rank, keys=(rank,) * 4).pack() for rank in range(50)]
 
     def send() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.bind((first.address, 4000))
+        with socket.socket(family_of(own.ip), socket.SOCK_DGRAM) as sock:
+            sock.bind((source, 4000))
             control = [(SOL_UDP, UDP_SEGMENT, struct.pack("=H", len(hellos[0])))]
-            sock.sendmsg([b"".join(hellos)], control, 0, (OWN.ip, frames.AGGREGATION_PORT))
+            sock.sendmsg([b"".join(hellos)], control, 0, (own.ip, frames.AGGREGATION_PORT))
 
     first(send).result(TIMEOUT_S)
     came = [heard.get(timeout=TIMEOUT_S) for _ in hellos]
-    assert [frame[6 + 42 :] for frame in came] == hellos
-    assert all(frames.checksum(frame[6 + 14 : 6 + 34]) == 0 for frame in came)
+    assert [frame[6 + headers :] for frame in came] == hellos
+    lengths = len(hellos[0]) + 8
+    for frame in came:
+        assert frame[6 + headers - 4 : 6 + headers] == struct.pack("!HH", lengths, 0)
+        if own is OWN:
+            assert frames.checksum(frame[6 + 14 : 6 + 34]) == 0
+        else:
+            assert int.from_bytes(frame[6 + 18 : 6 + 20], "big") == lengths
 
 
 def test_datagrams_in_one_gso_frame_with_a_tag(hosts: tuple[NativeSwitch, list[Host]]) -> None:
@@ -184,6 +199,24 @@ def test_the_switch_answers_ping_and_arp(hosts: tuple[NativeSwitch, list[Host]])
             return sock.recv(2000)
 
     assert first(ping).result(TIMEOUT_S)[20:] == frames.icmp_echo(0, 77, 1, b"hello")
+
+
+def test_the_switch_answers_ping_and_solicitations(hosts: tuple[NativeSwitch, list[Host]]) -> None:
+    """The kernel fills in the request's checksum and checks the answer's."""
+    _, (first, _) = hosts
+    request = struct.pack("!BBHHH", 128, 0, 0, 77, 1) + b"hello"
+
+    def ping() -> bytes:
+        with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as sock:
+            sock.settimeout(TIMEOUT_S)
+            all_but_replies = [0xFFFFFFFF] * 8
+            all_but_replies[129 // 32] ^= 1 << 129 % 32
+            sock.setsockopt(socket.IPPROTO_ICMPV6, ICMPV6_FILTER, struct.pack("=8I", *all_but_replies))
+            sock.sendto(request, (OWN_IPV6.ip, 0))
+            return sock.recv(2000)
+
+    answer = first(ping).result(TIMEOUT_S)
+    assert (answer[0], answer[4:]) == (129, request[4:])
 
 
 def test_a_vlan_tag_stays_in_the_frame(hosts: tuple[NativeSwitch, list[Host]]) -> None:

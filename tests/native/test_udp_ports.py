@@ -20,10 +20,13 @@ from tests.support.dataplane.jobs import values_of
 from tests.support.dataplane.p4runtime import Entry
 from tests.support.dataplane.switch import LOSS_IN, LOSS_OUT, OWN_ADDRESSES
 from tests.support.own_network import own_network
+from tests.support.waiting import wait_until
 
-from .udp_switch import DEADLINE_S, LOOPBACK, SOL_UDP, UDP_GRO, UdpSwitch
+from .udp_switch import DEADLINE_S, LOOPBACK, LOOPBACK_IPV6, SOL_UDP, UDP_GRO, UDP_NO_CHECK6_TX, UdpSwitch
 
 LANES, ALL = 4, 2**32 - 1
+
+families = pytest.mark.parametrize("ip", [LOOPBACK, LOOPBACK_IPV6])
 
 
 def values(switch: UdpSwitch, seed: int, lanes: Sequence[int] = range(LANES)) -> dict[int, frames.Values]:
@@ -42,15 +45,17 @@ def complete_rounds(switch: UdpSwitch, first: int, count: int = 4) -> None:
             switch.exchange(rank, switch.data(rank, seq, values=values(switch, seq * 3 + rank, lanes)))
 
 
+@families
 @pytest.mark.parametrize(("ports", "threads"), [(1, 1), (2, 1), (2, 3)])
-def test_rounds_of_a_job(ports: int, threads: int) -> None:
-    with UdpSwitch(3, ports=ports, threads=threads) as switch:
+def test_rounds_of_a_job(ports: int, threads: int, ip: str) -> None:
+    with UdpSwitch(3, ports=ports, threads=threads, ip=ip) as switch:
         complete_rounds(switch, 2, 38)
         switch.check_end()
 
 
-def test_chains_of_datagrams_are_taken_apart_and_answered() -> None:
-    with UdpSwitch(2, slots=50) as switch:
+@families
+def test_chains_of_datagrams_are_taken_apart_and_answered(ip: str) -> None:
+    with UdpSwitch(2, slots=50, ip=ip) as switch:
         for seq in (2, 3, 4):
             for rank in (0, 1):
                 switch.exchange(rank, *full(switch, rank, seq))
@@ -72,11 +77,12 @@ def test_a_result_goes_out_before_its_half_starts_over() -> None:
         switch.check_end()
 
 
+@families
 @pytest.mark.parametrize("threads", [1, 3])
-def test_marks_come_in_and_go_out(threads: int) -> None:
+def test_marks_come_in_and_go_out(threads: int, ip: str) -> None:
     """Rounds with marks and without, whose RESULTs are sent together; some packets without ECN, as of older ranks."""
     random = Random(threads)
-    with UdpSwitch(3, threads=threads, slots=50) as switch:
+    with UdpSwitch(3, threads=threads, slots=50, ip=ip) as switch:
         for seq in range(2, 8):
             slots = random.sample(range(50), 50)
             for rank in range(3):
@@ -102,10 +108,11 @@ def test_who_asks_twice_is_answered_twice_before_the_next_round(others: int) -> 
         assert again < rounds.index(then[8:14])
 
 
+@families
 @pytest.mark.parametrize("seed", [0, 5, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
-def test_random_traffic(seed: int) -> None:
+def test_random_traffic(seed: int, ip: str) -> None:
     random = Random(seed)
-    with UdpSwitch(3, ports=1 + seed % 2, threads=1 + seed % 3, pool_base=6) as switch:
+    with UdpSwitch(3, ports=1 + seed % 2, threads=1 + seed % 3, pool_base=6, ip=ip) as switch:
         now = dict.fromkeys(range(4), 2)
         history: list[tuple[int, bytes]] = []
         for _ in range(600):
@@ -179,8 +186,9 @@ def test_changes_take_effect_at_once() -> None:
         switch.check_end()
 
 
-def test_packets_of_strangers_change_nothing() -> None:
-    with UdpSwitch(2) as switch:
+@families
+def test_packets_of_strangers_change_nothing(ip: str) -> None:
+    with UdpSwitch(2, ip=ip) as switch:
         switch.exchange(0, switch.data(1, 2, values=values(switch, 1, [0])))
         switch.exchange(0, switch.data(0, 2, generation=9))
         switch.exchange(1, switch.data(1, 2, job=6))
@@ -196,11 +204,13 @@ def test_ports_count_their_packets() -> None:
         assert switch.switch.port_counts(1) == PortCounts(received=11, sent=10, dropped=0)
 
 
-@pytest.mark.parametrize("ip", [LOOPBACK, "127.0.0.2"])
-def test_a_rank_that_nothing_can_be_sent_to_costs_the_others_no_chains(ip: str) -> None:
+@pytest.mark.parametrize(
+    ("ip", "other"), [(LOOPBACK, LOOPBACK), (LOOPBACK, "127.0.0.2"), (LOOPBACK_IPV6, LOOPBACK_IPV6)]
+)
+def test_a_rank_that_nothing_can_be_sent_to_costs_the_others_no_chains(ip: str, other: str) -> None:
     """The rank's UDP port is 0, which is no reason to send datagrams to others one by one."""
-    with UdpSwitch(2, slots=50) as switch:
-        switch.deliver(0, ip, 0)
+    with UdpSwitch(2, slots=50, ip=ip) as switch:
+        switch.deliver(0, other, 0)
         for seq in (2, 3):
             for rank in (0, 1):
                 switch.exchange(rank, *full(switch, rank, seq))
@@ -213,6 +223,24 @@ def test_a_rank_that_nothing_can_be_sent_to_costs_the_others_no_chains(ip: str) 
             assert select.select([switch.workers[1]], [], [], DEADLINE_S)[0], sizes
             sizes.append(len(switch.workers[1].recv(65536)))
         assert max(sizes) > len(sent[0])
+
+
+@pytest.mark.parametrize(("ip", "other"), [(LOOPBACK, LOOPBACK_IPV6), (LOOPBACK_IPV6, LOOPBACK)])
+def test_a_port_sends_nothing_to_the_other_family(ip: str, other: str) -> None:
+    with UdpSwitch(2, ip=ip) as switch:
+        switch.deliver(0, other, switch.job.members[0].host.udp_port)
+        switch.send(0, switch.data(0, 2))
+        switch.send(1, switch.data(1, 2))
+        assert switch.receive(1, 1)
+        wanted = PortCounts(received=2, sent=1, dropped=1)
+        wait_until(lambda: switch.switch.port_counts(1) == wanted, lambda: str(switch.switch.port_counts(1)))
+
+
+def test_datagrams_without_a_udp_checksum() -> None:
+    with UdpSwitch(2, ip=LOOPBACK_IPV6) as switch:
+        switch.workers[0].setsockopt(SOL_UDP, UDP_NO_CHECK6_TX, 1)
+        complete_rounds(switch, 2)
+        switch.check_end()
 
 
 @pytest.mark.root
@@ -243,7 +271,23 @@ def test_an_address_that_nobody_has_holds_nobody_up() -> None:
         assert dropped >= 6000
 
 
-@pytest.mark.parametrize("address", ["::1:0", "localhost:0"])
-def test_no_address(address: str) -> None:
-    with pytest.raises(PortError, match=r"ADDRESS must be an IP address, as .*"):
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("::1:0", "must be an IP address"),
+        ("localhost:0", "must be an IP address"),
+        ("[127.0.0.1.1]:0", "must be an IP address"),
+        ("[::]:0", "must be one of this machine's own"),
+        ("[ff02::1]:0", "must be one of this machine's own"),
+        ("[fe80::1]:0", "valid on one link only"),
+        ("[::ffff:127.0.0.1]:0", "write 127.0.0.1"),
+    ],
+)
+def test_addresses_that_a_port_cannot_have(address: str, why: str) -> None:
+    with pytest.raises(PortError, match=why):
         NativeSwitch([PortSpec(1, "udp", address)])
+
+
+def test_a_name_is_canonical() -> None:
+    with NativeSwitch([PortSpec(1, "udp", "[0:0::0:1]:0")]) as switch:
+        assert switch.ports[1].name.startswith("udp:[::1]:")

@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from p4reduce.protocol.constants import ECN_ECT_0, ECN_MASK
-from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_of
+from p4reduce.transport.addresses import family_of, is_ipv6, join_host_port
+from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_message, ecn_of
 from p4reduce_targets.dataplane import PacketProcessor
 from p4reduce_targets.native import NativeSwitch, load
 from p4reduce_targets.ports import PortSpec
@@ -27,8 +28,8 @@ from tests.support.dataplane.targets import CPU_PORT
 from tests.support.waiting import wait_until
 
 DEADLINE_S = 10.0
-LOOPBACK = "127.0.0.1"
-SOL_UDP, UDP_SEGMENT, UDP_GRO = 17, 103, 104
+LOOPBACK, LOOPBACK_IPV6 = "127.0.0.1", "::1"
+SOL_UDP, UDP_NO_CHECK6_TX, UDP_SEGMENT, UDP_GRO = 17, 101, 103, 104
 Datagram = tuple[int, bytes]  # its ECN and its payload
 CONFIG = (SHIPPED / "p4reduce.json").read_bytes()
 
@@ -56,25 +57,29 @@ class UdpSwitch(ExitStack):
     ) -> None:
         super().__init__()
         self.switch = NativeSwitch(
-            [PortSpec(number, "udp", f"{ip}:0") for number in range(1, ports + 1)], threads=threads
+            [PortSpec(number, "udp", join_host_port(ip, 0)) for number in range(1, ports + 1)], threads=threads
         )
+        self._ipv6 = is_ipv6(ip)
         self.packet_ins: queue.Queue[bytes] = queue.Queue()
         self.switch.on_packet_in = self.packet_ins.put
         self.enter_context(self.switch)
         self.running, self.reference = self.switch.load(CONFIG), load(CONFIG)
         self.switch.run_program(self.running)
         self.both = Direct("both", Both(self.running, self.reference), SHIPPED)
-        self.host = frames.Host((0x0200 << 32 | frames.address_number(ip, 32)).to_bytes(6, "big").hex(":"), ip)
+        self.host = frames.Host(f"02:00:{frames.ip_bytes(ip)[-4:].hex(':')}", ip)
         self.both.own_address(self.host)
         self.workers: list[socket.socket] = []
         self._sent: Counter[int] = Counter()
-        self._addresses = [self.switch.ports[port].name.split(":")[1:] for port in range(1, ports + 1)]
-        self.job = Job(self.both, workers, number=5, generation=3, pool_base=pool_base, slots=slots)
+        self.addresses = [(ip, int(self.switch.ports[port].name.rpartition(":")[2])) for port in range(1, ports + 1)]
+        self.job = Job(self.both, workers, number=5, generation=3, pool_base=pool_base, slots=slots, own=self.host)
         for rank in range(workers):
-            worker = self.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            worker = self.enter_context(socket.socket(family_of(ip), socket.SOCK_DGRAM))
             worker.bind((ip, 0))
             worker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-            worker.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+            if self._ipv6:
+                worker.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+            else:
+                worker.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
             worker.setblocking(False)
             self.workers.append(worker)
             member = Member(1 + rank % ports, replace(self.host, udp_port=worker.getsockname()[1]))
@@ -98,19 +103,20 @@ class UdpSwitch(ExitStack):
 
     def send(self, rank: int, *payloads: bytes, ecn: int = ECN_ECT_0) -> None:
         """Send payloads, several of them as one chain. All are as long as the first; the last may be shorter."""
-        control = [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", ecn))]
+        control = [ecn_message(ecn, ipv6=self._ipv6)]
         if len(payloads) > 1:
             control += [(SOL_UDP, UDP_SEGMENT, struct.pack("=H", len(payloads[0])))]
         port = self.job.members[rank].port
         self._sent[port] += len(payloads)
-        host, udp_port = self._addresses[port - 1]
-        self.workers[rank].sendmsg([b"".join(payloads)], control, 0, (host, int(udp_port)))
+        self.workers[rank].sendmsg([b"".join(payloads)], control, 0, self.addresses[port - 1])
 
     def expected(
         self, rank: int, *payloads: bytes, ecn: int = ECN_ECT_0
     ) -> tuple[dict[int, list[Datagram]], list[bytes]]:
         """Return what the reference switch sends for these payloads: datagrams by worker, and packet-ins."""
         ranks = {member.host.udp_port: rank for rank, member in enumerate(self.job.members)}
+        start = frames.udp_frame(self.host, self.host, b"")[12:15]  # the EtherType, and the IP header's first byte
+        udp, ecn_shift = (54, 4) if self._ipv6 else (34, 0)
         datagrams: dict[int, list[Datagram]] = {}
         packet_ins = []
         member = self.job.members[rank]
@@ -119,11 +125,11 @@ class UdpSwitch(ExitStack):
             for port, frame in self.reference.process(member.port, received):
                 if port == CPU_PORT:
                     packet_ins.append(frame)
-                elif 1 <= port <= len(self._addresses) and frame[12:15] == b"\x08\x00\x45":
-                    to = ranks.get(int.from_bytes(frame[36:38], "big"))
+                elif 1 <= port <= len(self.addresses) and frame[12:15] == start:
+                    to = ranks.get(int.from_bytes(frame[udp + 2 : udp + 4], "big"))
                     if to is not None:
-                        end = 34 + int.from_bytes(frame[38:40], "big")
-                        datagrams.setdefault(to, []).append((frame[15] & ECN_MASK, frame[42:end]))
+                        end = udp + int.from_bytes(frame[udp + 4 : udp + 6], "big")
+                        datagrams.setdefault(to, []).append((frame[15] >> ecn_shift & ECN_MASK, frame[udp + 8 : end]))
         return datagrams, packet_ins
 
     def exchange(self, rank: int, *payloads: bytes, ecn: int = ECN_ECT_0) -> None:

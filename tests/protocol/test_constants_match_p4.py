@@ -20,11 +20,11 @@ from tests.support import c_headers
 
 P4SRC = c_headers.ROOT / "p4src" / "include"
 WIRE = c_headers.HOST / "wire"
-WIDTHS = {"mac_t": 48, "ipv4_t": 32, "port_t": 9}
+WIDTHS = {"mac_t": 48, "ipv4_t": 32, "ipv6_t": 128, "port_t": 9}
 
 
-def p4_constants() -> dict[str, int]:
-    text = (P4SRC / "constants.p4").read_text()
+def p4_constants(file: str = "constants.p4") -> dict[str, int]:
+    text = (P4SRC / file).read_text()
     found = re.findall(r"^const bit<\d+> +(\w+)\s*= (\w+);", text, re.M) + re.findall(
         r"^#define (\w+) (\d+)\b", text, re.M
     )
@@ -73,9 +73,9 @@ def test_build_parameters() -> None:
         assert tuple(map(int, re.findall(rf"^#(?:if|elif) {name} == (\d+)", text, re.M))) == accepted
 
 
-def p4_fields(header: str) -> dict[str, tuple[int, int]]:
+def p4_fields(header: str, file: str = "headers.p4") -> dict[str, tuple[int, int]]:
     """Return the first bit and the width in bits of each field of a header."""
-    text = re.sub(r"//.*", "", (P4SRC / "headers.p4").read_text())
+    text = re.sub(r"//.*", "", (P4SRC / file).read_text())
     (body,) = re.findall(rf"header {header}_h \{{(.*?)\}}", text, re.S)
     found = re.findall(r"(?:bit<(\d+)>|(\w+))\s+(\w+);", body)
     widths = [int(bits) if bits else WIDTHS[name] for bits, name, _ in found]
@@ -97,6 +97,18 @@ def test_layout_of_c() -> None:
     there = c_headers.constants(WIRE / "headers.h")
     assert there == {name: wanted[name] for name in there}
     assert {f"{header}_SIZE".upper() for header in HEADERS} <= there.keys()
+
+
+def test_ipv6_of_c() -> None:
+    """C has all headers and constants of P4, but that of an address's first bits."""
+    wanted = {name: value for name, value in p4_constants("ipv6.p4").items() if name != "IPV4_MAPPED"}
+    there = c_headers.constants(WIRE / "headers.h", WIRE / "ipv6.h")
+    for header in ("ipv6", "neighbour", "neighbour_mac"):
+        fields = p4_fields(header, "ipv6.p4")
+        wanted[f"{header}_SIZE".upper()] = sum(width for _, width in fields.values()) // 8
+        wanted |= {f"{header}_{name}".upper(): at // 8 for name, (at, _) in fields.items() if at % 8 == 0}
+    assert {name: there.get(name) for name in wanted} == wanted
+    assert there["UDP_IPV6_HEADERS_SIZE"] == there["UDP_HEADERS_SIZE"] - there["IPV4_SIZE"] + there["IPV6_SIZE"]
 
 
 def test_description_of_the_header() -> None:

@@ -10,15 +10,16 @@ from random import Random
 
 LANES, BLOCK = 4, 32
 IP = bytes([127, 0, 0, 1])
+IPV6, MAPPED = bytes([0xFD, *bytes(14), 1]), bytes(10) + b"\xff\xff" + IP
 OWN_MAC, HOST_MAC = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
 FIRST_UDP_PORT, AGGREGATION_PORT = 1000, 31314
 
 
-def payload(random: Random, op: int, worker: int, seq: int, slot: int) -> bytes:
+def payload(random: Random, op: int, worker: int, seq: int, slot: int, job: int = 1) -> bytes:
     active = random.getrandbits(LANES)
     lanes = [lane for lane in range(LANES) if active >> lane & 1 and random.random() < 0.9]
     present = sum(1 << lane for lane in lanes)
-    head = struct.pack("!BBBBHHHII", 0x10 | op, active, present, worker, 1, 1, slot, seq, 0x700 | active)
+    head = struct.pack("!BBBBHHHII", 0x10 | op, active, present, worker, job, 1, slot, seq, 0x700 | active)
     keys = b"".join(random.randbytes(4) for _ in range(LANES))
     return head + keys + random.randbytes(4 * BLOCK * len(lanes))
 
@@ -36,7 +37,16 @@ def ipv4(protocol: int, body: bytes) -> bytes:
 
 
 def udp(source: int, data: bytes) -> bytes:
-    return ipv4(17, struct.pack("!HHHH", source, AGGREGATION_PORT, 8 + len(data), 0) + data)
+    return ipv4(17, datagram(source, data))
+
+
+def datagram(source: int, data: bytes) -> bytes:
+    return struct.pack("!HHHH", source, AGGREGATION_PORT, 8 + len(data), 0) + data
+
+
+def ipv6(next_header: int, body: bytes, source: bytes = IPV6, hop_limit: int = 255) -> bytes:
+    head = struct.pack("!IHBB", 6 << 28, len(body), next_header, hop_limit)
+    return OWN_MAC + HOST_MAC + b"\x86\xdd" + head + source + IPV6 + body
 
 
 def frames(random: Random) -> bytes:
@@ -51,6 +61,11 @@ def frames(random: Random) -> bytes:
     arp = struct.pack("!HHBBH6s4s6s4s", 1, 0x0800, 6, 4, 1, HOST_MAC, IP, bytes(6), IP)
     rows.append((3, b"\xff" * 6 + HOST_MAC + b"\x08\x06" + arp))
     rows.append((4, bytes(6) + HOST_MAC + ipv4(6, bytes(20))[12:]))
+    for worker in range(2):
+        data = datagram(FIRST_UDP_PORT + worker, payload(random, 1, worker, 2, 2 * random.randrange(4), 2))
+        rows += [(2, ipv6(17, data)), (2, ipv6(17, data, MAPPED)), (2, ipv6(0, data))]
+    rows.append((2, ipv6(58, b"\x80\x00\x12\x34" + bytes(8))))
+    rows += [(2, ipv6(58, bytes([kind, *bytes(7)]) + IPV6 + b"\x01\x01" + HOST_MAC)) for kind in (135, 136)]
     random.shuffle(rows)
     return b"".join(struct.pack("!BH", port, len(frame)) + frame for port, frame in rows)
 
@@ -59,9 +74,10 @@ def datagrams(random: Random) -> bytes:
     rows = b""
     for seq in range(2, 6):
         for worker in range(2):
-            data = payload(random, 1, worker, seq, 2 * random.randrange(4) + seq % 2)
+            ipv6 = random.randrange(2)  # its job is the next, and its port, too: setup.h
+            data = payload(random, 1, worker, seq, 2 * random.randrange(4) + seq % 2, 1 + ipv6)
             chain = data * random.choice([1, 1, 2])
-            rows += struct.pack("!BHH", worker, len(chain), len(data)) + chain
+            rows += struct.pack("!BHH", worker | ipv6 << 2, len(chain), len(data)) + chain
     return rows
 
 
