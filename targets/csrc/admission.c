@@ -4,7 +4,7 @@
 const struct action *find_uplink(const struct plane *plane, const struct sender *sender, unsigned job,
                                  bool *from_parent) {
     bool hit;
-    const struct action *uplink = table_apply(&plane->tables[TABLE_UPLINKS], key_of(job), &hit);
+    const struct action *uplink = table_apply(&plane->tables[TABLE_UPLINKS], &(struct key){{job}}, &hit);
     if (uplink->id != ACTION_UPLINK) {
         *from_parent = false;
         return NULL;

@@ -126,9 +126,11 @@ static bool try_fast_path(struct thread *thread, struct flow *flow, const uint8_
 }
 
 bool fast_path_allowed(const struct plane *plane, const struct udp_port *udp) {
+    const struct key own_address = key_of_ip(udp->ip);
     bool own;
-    table_apply(&plane->tables[TABLE_OWN_ADDRESSES], key_of_ip(udp->ip), &own);
-    return own && table_apply(&plane->tables[TABLE_LOSS_IN], key_of(udp->port.number), NULL)->id != ACTION_LOSE &&
+    table_apply(&plane->tables[TABLE_OWN_ADDRESSES], &own_address, &own);
+    return own &&
+           table_apply(&plane->tables[TABLE_LOSS_IN], &(struct key){{udp->port.number}}, NULL)->id != ACTION_LOSE &&
            udp->port.number != plane->layout.cpu_port;
 }
 

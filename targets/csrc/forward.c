@@ -54,9 +54,9 @@ static bool is_ping(const struct packet *packet) {
 }
 
 bool own_address(struct context *context, struct packet *packet, struct verdict *verdict, uint64_t *switch_mac) {
+    const struct key address = key_of_ip(packet->address);
     bool own;
-    const struct action *action =
-        table_apply(&context->plane->tables[TABLE_OWN_ADDRESSES], key_of_ip(packet->address), &own);
+    const struct action *action = table_apply(&context->plane->tables[TABLE_OWN_ADDRESSES], &address, &own);
     if (!own)
         return false;
     *switch_mac = action->id == ACTION_OWN ? action->arguments[OWN_MAC] : 0;
@@ -77,9 +77,9 @@ bool own_address(struct context *context, struct packet *packet, struct verdict 
 }
 
 bool is_forged(const struct context *context, const struct packet *packet) {
+    const struct key source = key_of_ip(packet->source);
     return packet->hidden_source ||
-           table_apply(&context->plane->tables[TABLE_OWN_SOURCES], key_of_ip(packet->source), NULL)->id ==
-               ACTION_FORGED;
+           table_apply(&context->plane->tables[TABLE_OWN_SOURCES], &source, NULL)->id == ACTION_FORGED;
 }
 
 static void route(struct packet *packet, struct verdict *verdict, const struct action *action) {
@@ -94,7 +94,7 @@ void forward(struct context *context, struct packet *packet, struct verdict *ver
     uint64_t mac = packet->ethernet != NULL ? load_48(packet->ethernet + ETHERNET_DST) : 0;
     const struct action *action;
     bool to_router;
-    table_apply(&tables[TABLE_ROUTER_MACS], key_of(mac), &to_router);
+    table_apply(&tables[TABLE_ROUTER_MACS], &(struct key){{mac}}, &to_router);
     if (to_router) {
         if (packet->vlan != 0 || packet->ipv4 == NULL || packet->ipv4[IPV4_VERSION] != 0x45 ||
             packet->ipv4[IPV4_TTL] <= 1 || packet->bad_checksum) {
@@ -103,7 +103,7 @@ void forward(struct context *context, struct packet *packet, struct verdict *ver
         }
         action = table_apply_longest_prefix(&tables[TABLE_ROUTES], load_32(packet->ipv4 + IPV4_DST));
     } else {
-        action = table_apply(&tables[TABLE_MAC_ADDRESSES], key_of(mac), NULL);
+        action = table_apply(&tables[TABLE_MAC_ADDRESSES], &(struct key){{mac}}, NULL);
     }
     switch (action->id) {
     case ACTION_ROUTE:

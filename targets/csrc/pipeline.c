@@ -15,7 +15,7 @@ static uint64_t random_bits(struct context *context) {
 
 // Returns whether the drop simulator drops the packet, and counts it then.
 static bool drop_simulator_loses(struct context *context, enum table_id rates, unsigned port, size_t ingress_length) {
-    const struct action *action = table_apply(&context->plane->tables[rates], key_of(port), NULL);
+    const struct action *action = table_apply(&context->plane->tables[rates], &(struct key){{port}}, NULL);
     if (action->id != ACTION_LOSE)
         return false;
     uint64_t draw = (random_bits(context) >> 32) * UINT64_C(0xFFFFFFFF) >> 32; // 0 to 0xFFFFFFFE
@@ -65,8 +65,8 @@ static struct verdict ingress(struct context *context, struct packet *packet) {
 static void deliver(struct context *context, struct packet *packet, unsigned instance) {
     if (packet->aggregation == NULL || instance == 0)
         return;
-    const struct action *action = table_apply(&context->plane->tables[TABLE_WORKERS],
-                                              key_of_worker(packet->header.job, (uint16_t)instance), NULL);
+    const struct key worker = key_of_worker(packet->header.job, (uint16_t)instance);
+    const struct action *action = table_apply(&context->plane->tables[TABLE_WORKERS], &worker, NULL);
     if (action->id == ACTION_ADDRESS || action->id == ACTION_ADDRESS_IN_VLAN) {
         packet_set_vlan(packet, action->id == ACTION_ADDRESS ? 0 : (unsigned)action->arguments[ADDRESS_VLAN]);
         store_48(packet->ethernet + ETHERNET_DST, action->arguments[ADDRESS_MAC]);

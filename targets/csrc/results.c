@@ -20,9 +20,9 @@ static bool is_direct(const struct results *results, const struct plane *plane, 
     for (size_t at = 0; at < group->count; at++) {
         const struct replica *replica = &group->replicas[at];
         struct port *port = results->ports[replica->port];
-        const struct action *loss = table_apply(&plane->tables[TABLE_LOSS_OUT], key_of(replica->port), NULL);
-        const struct action *address =
-            table_apply(&plane->tables[TABLE_WORKERS], key_of_worker((uint16_t)delivery->job, replica->instance), NULL);
+        const struct action *loss = table_apply(&plane->tables[TABLE_LOSS_OUT], &(struct key){{replica->port}}, NULL);
+        const struct key worker = key_of_worker((uint16_t)delivery->job, replica->instance);
+        const struct action *address = table_apply(&plane->tables[TABLE_WORKERS], &worker, NULL);
         const struct ip ip = ip_of_words(&address->arguments[ADDRESS_IP]);
         if (port == NULL || !port->kind->udp || loss->id == ACTION_LOSE || replica->instance == 0 ||
             address->id != ACTION_ADDRESS || replica->port == plane->layout.cpu_port)

@@ -5,12 +5,10 @@
 #include <stdlib.h>
 
 static size_t bucket_of(const struct table *table, const struct key *key) {
-    uint64_t hash = 0;
-    for (unsigned at = 0; at < KEY_WORDS; at++) {
-        hash = (hash ^ key->words[at]) * UINT64_C(0xD6E8FEB86659FD93);
-        hash ^= hash >> 32;
-    }
-    return (size_t)hash & table->mask;
+    // Multilinear hashing (Dietzfelbinger): the top bits of the sum depend on every bit of the key.
+    const uint64_t hash = key->words[0] * UINT64_C(0x9E3779B97F4A7C15) + key->words[1] * UINT64_C(0xD6E8FEB86659FD93) +
+                          key->words[2] * UINT64_C(0xBF58476D1CE4E5B9) + key->words[3] * UINT64_C(0x94D049BB133111EB);
+    return (size_t)(hash >> table->shift);
 }
 
 static bool same(const struct key *a, const struct key *b) {
@@ -22,9 +20,12 @@ static bool same(const struct key *a, const struct key *b) {
 
 bool table_create(struct table *table, size_t limit, enum action_id miss) {
     size_t buckets = 2;
-    while (buckets < 2 * limit)
+    unsigned shift = 63;
+    while (buckets < 2 * limit) {
         buckets *= 2;
-    *table = (struct table){.mask = buckets - 1, .limit = limit, .miss = {.id = miss}};
+        shift--;
+    }
+    *table = (struct table){.mask = buckets - 1, .shift = shift, .limit = limit, .miss = {.id = miss}};
     table->entries = calloc(buckets, sizeof *table->entries);
     table->numbers = calloc(limit, sizeof *table->numbers);
     for (size_t number = 0; table->numbers != NULL && number < limit; number++)
@@ -48,6 +49,8 @@ static struct entry *probe(const struct table *table, const struct key *key) {
 }
 
 struct entry *table_find(const struct table *table, const struct key *key) {
+    if (table->count == 0)
+        return NULL;
     struct entry *entry = probe(table, key);
     return entry->used ? entry : NULL;
 }
@@ -90,18 +93,11 @@ int table_delete(struct table *table, const struct key *key) {
     return 0;
 }
 
-const struct action *table_apply(const struct table *table, struct key key, bool *hit) {
-    const struct entry *entry = table_find(table, &key);
-    if (hit != NULL)
-        *hit = entry != NULL;
-    return entry != NULL ? &entry->action : &table->miss;
-}
-
 const struct action *table_apply_longest_prefix(const struct table *table, uint32_t address) {
     for (unsigned length = 32;; length--) {
         uint32_t prefix = length == 0 ? 0 : address >> (32 - length) << (32 - length);
         bool hit;
-        const struct action *action = table_apply(table, key_of_prefix(prefix, length), &hit);
+        const struct action *action = table_apply(table, &(struct key){{prefix, length}}, &hit);
         if (hit || length == 0)
             return action;
     }

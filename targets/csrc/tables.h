@@ -17,23 +17,14 @@ struct action {
     uint64_t arguments[MAX_ARGUMENTS];
 };
 
+// Words behind those of the table's fields are 0.
 struct key {
     uint64_t words[KEY_WORDS];
 };
 
-// The key of a table whose only field has at most 64 bits.
-static inline struct key key_of(uint64_t number) {
-    return (struct key){{number}};
-}
-
 // The key of a table whose only field is an IP address.
 static inline struct key key_of_ip(struct ip ip) {
     return (struct key){{ip.high, ip.low}};
-}
-
-// The key of a prefix: an LPM table's.
-static inline struct key key_of_prefix(uint32_t prefix, unsigned length) {
-    return (struct key){{prefix, length}};
 }
 
 // The key of TABLE_WORKERS.
@@ -59,6 +50,7 @@ struct entry {
 struct table {
     struct entry *entries; // open addressing, linear probing
     size_t mask;
+    unsigned shift; // from a hash to a bucket
     size_t count;
     size_t limit;      // entries that the program allows
     uint32_t *numbers; // the first `count` of these are in use
@@ -79,7 +71,13 @@ int table_modify(struct table *table, const struct key *key, const struct action
 int table_delete(struct table *table, const struct key *key);
 
 // Returns the action of the entry, or the default action; `hit` may be NULL.
-const struct action *table_apply(const struct table *table, struct key key, bool *hit);
+static inline const struct action *table_apply(const struct table *table, const struct key *key, bool *hit) {
+    const struct entry *entry = table_find(table, key);
+    if (hit != NULL)
+        *hit = entry != NULL;
+    return entry != NULL ? &entry->action : &table->miss;
+}
+
 // Returns the action of the longest matching prefix of an IPv4 address, or the default action.
 const struct action *table_apply_longest_prefix(const struct table *table, uint32_t address);
 
