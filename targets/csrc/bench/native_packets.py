@@ -53,6 +53,7 @@ def main() -> int:
     parser.add_argument(
         "--lanes", type=int, nargs="+", default=[4], help="lanes in each packet, of the 4 that a packet may carry"
     )
+    parser.add_argument("--ipv6", action="store_true", help="over IPv6 instead of IPv4")
     parser.add_argument("--packets", type=int, default=409_600, help="packets of all workers together")
     parser.add_argument("--runs", type=int, default=3, help="runs; the fastest one is used")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
@@ -66,7 +67,8 @@ def main() -> int:
                 for threads in options.threads:
                     for lanes in options.lanes:
                         rounds = max(1, options.packets // workers // slots)
-                        result = best(program, options.runs, workers, slots, rounds, threads, lanes)
+                        family = 6 if options.ipv6 else 4
+                        result = best(program, options.runs, workers, slots, rounds, threads, lanes, family)
                         if options.json:
                             print(json.dumps(result), flush=True)
                         else:
