@@ -179,7 +179,10 @@ def _reduce(
     spans = [simulation.operation(number) for number in numbers]
     simulation.forget_arrays()
     exact = all(np.array_equal(values, totals[index // ranks]) for index, values in enumerate(arrays))
-    return spans, exact, exact or (workload.file is not None and _are_specified(workload, ranks, simulation, arrays))
+    right = exact or (
+        workload.file is not None and _are_specified(list(workload.tensors(ranks, 0)), simulation, arrays)
+    )
+    return spans, exact, right
 
 
 def _reduce_elements(
@@ -195,13 +198,17 @@ def _reduce_elements(
         total = exact_sum(total, values[there])
     assert total is not None
     exact = all(np.array_equal(values, total) for values in sums)
-    expected = reference_allreduce([values[there] for values in tensors], block_size=simulation.block_size)
-    return spans, exact, exact or (workload.file is not None and all(np.array_equal(some, expected) for some in sums))
+    right = exact or (
+        workload.file is not None and _are_specified([values[there] for values in tensors], simulation, sums)
+    )
+    return spans, exact, right
 
 
-def _are_specified(workload: Workload, ranks: int, simulation: Simulation, results: Sequence[npt.NDArray[Any]]) -> bool:
+def _are_specified(
+    tensors: Sequence[npt.NDArray[Any]], simulation: Simulation, results: Sequence[npt.NDArray[Any]]
+) -> bool:
     """Return whether the results have the bits that the protocol specifies: floats are rounded."""
-    expected = reference_allreduce(list(workload.tensors(ranks, 0)), block_size=simulation.block_size)
+    expected = reference_allreduce(tensors, block_size=simulation.block_size)
     return all(np.array_equal(values, expected, equal_nan=expected.dtype.kind == "f") for values in results)
 
 

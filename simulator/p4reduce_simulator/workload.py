@@ -137,7 +137,18 @@ class Workload:
             accepted = f"({ranks} ranks or more, {self.numel} elements or more)"
             raise ValueError(f"{self.file} has shape {stored.shape}: accepted is {accepted}")
         for rank in range(ranks):
-            yield np.array(stored[rank, : self.numel], dtype=DTYPES[self.dtype])
+            yield self._converted(stored[rank, : self.numel])
+
+    def _converted(self, stored: Array) -> Array:
+        """Return the values in the dtype: floats are rounded. Raises ValueError if the dtype has none that are near."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = np.array(stored, dtype=DTYPES[self.dtype])
+        is_float = values.dtype.kind == "f"
+        kept = np.isfinite(values) == np.isfinite(stored) if is_float else values == stored
+        if not kept.all():
+            value = stored[int(np.argmin(kept))]
+            raise ValueError(f"{self.file} has the value {value}, and {self.dtype} has none that is near")
+        return values
 
     def _draw(self, rng: np.random.Generator) -> npt.NDArray[np.float32]:
         """Return a number of 0 to 1 for each unit. Those below the density are non-zero."""
@@ -163,5 +174,6 @@ def exact_sum(total: Array | None, values: Array) -> Array:
     """Return the sum so far with another rank's values, which are added in place."""
     if total is None:
         return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
-    total += values
+    with np.errstate(invalid="ignore"):  # of infinities
+        total += values
     return total

@@ -301,5 +301,9 @@ def test_few_elements_travel_with_the_header(tmp_path: Path) -> None:
     many = simulate(star(3), Workload(8000, file=str(file), warm_up=0), layout="elements")
     assert many.right
     assert many.totals["operations"] == 9
+    values[0, 0], values[1, 1], values[2, 1] = np.nan, np.inf, -np.inf
+    for some in (values, np.tile(values[:, :40], 200)):
+        np.save(file, some)
+        assert simulate(star(3), Workload(some.shape[1], file=str(file), warm_up=0), layout="elements").right
     with pytest.raises(ValueError, match="one allreduce by elements is simulated, and skips zeros"):
         simulate(star(3), Workload(100, operations=2), layout="elements")

@@ -62,9 +62,16 @@ def test_runs_are_as_long_as_asked_for() -> None:
 def test_blocks_are_those_of_the_tensors(
     numel: int, density: float, pattern: str, overlap: str | float, run: int, block: int, dense: float, size: int
 ) -> None:
-    """Tensors are not zero where masks say so, and `Support.blocks` finds the blocks that are not zero."""
+    """Tensors are not zero where masks say so, and `Support` finds the elements and blocks that are not zero.
+
+    The last row or block may have fewer elements than the others.
+    """
     workload = Workload(numel, density, pattern, overlap, dense, run, block)
-    found = Support(workload, 3, 5).blocks(size)
+    support = Support(workload, 3, 5)
+    there = np.stack(list(workload.tensors(3, 5))) != 0
+    assert support.nonzero == pytest.approx(there.sum() / 3)
+    assert support.union(3) == there.any(0).sum()
+    found = support.blocks(size)
     for values, mask, blocks in zip(workload.tensors(3, 5), workload.masks(3, 5), found, strict=True):
         assert values.shape == (numel,)
         assert np.array_equal(values != 0, np.repeat(mask, workload.unit)[:numel])
@@ -82,3 +89,31 @@ def test_the_first_elements_of_a_file(tmp_path: Path) -> None:
     assert [mask.tolist() for mask in workload.first(2).masks(2, 0)] == [[False, True], [True, True]]
     with pytest.raises(ValueError, match=r"has shape \(2, 15\): accepted is \(2 ranks or more, 16 elements or more\)"):
         list(Workload(16, file=str(file)).tensors(2, 0))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "accepted"),
+    [
+        ("float32", 1e39, False),
+        ("float32", 0.1, True),
+        ("float32", 1e-60, True),
+        ("float32", -np.inf, True),
+        ("float32", np.nan, True),
+        ("int32", 2.0**31, False),
+        ("int32", 2**32 + 1, False),
+        ("int32", 0.5, False),
+        ("int32", np.nan, False),
+        ("int32", -(2**31), True),
+    ],
+)
+def test_values_of_a_file_that_the_dtype_does_not_have(
+    dtype: str, value: float, accepted: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "tensors.npy"
+    np.save(file, np.array([[1, value]]))
+    workload = Workload(2, dtype=dtype, file=str(file))
+    if accepted:
+        assert next(workload.tensors(1, 0))[0] == 1
+        return
+    with pytest.raises(ValueError, match=f"has the value .*, and {dtype} has none that is near"):
+        list(workload.tensors(1, 0))

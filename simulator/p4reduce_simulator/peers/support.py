@@ -34,15 +34,15 @@ class Support:
     @cached_property
     def nonzero(self) -> float:
         """The non-zero elements of a rank, on average."""
-        return float(np.mean([mask.sum() for mask in self._masks])) * self._scale
+        return float(np.mean([self._elements(mask) for mask in self._masks]))
 
     def union(self, ranks: int) -> float:
         """Return the non-zero elements of the sum of so many ranks, on average over groups of neighbours."""
         if ranks == 1:
             return self.nonzero
         groups = range(0, self.ranks - ranks + 1, ranks)
-        found = [np.logical_or.reduce(self._masks[at : at + ranks]).sum() for at in groups]
-        return float(np.mean(found)) * self._scale
+        found = [self._elements(np.logical_or.reduce(self._masks[at : at + ranks])) for at in groups]
+        return float(np.mean(found))
 
     def blocks(self, size: int) -> list[Blocks]:
         """Return whether each block of `size` elements has a non-zero, for each rank."""
@@ -59,7 +59,7 @@ class Support:
     def _masks(self) -> Sequence[Blocks]:
         return list(self.workload.masks(self.ranks, self.seed))
 
-    @property
-    def _scale(self) -> float:
-        """The elements of each entry of a mask."""
-        return float(self.workload.unit)
+    def _elements(self, mask: Blocks) -> int:
+        """Return the elements of the units in a mask. The last unit may have fewer than the others."""
+        unit = self.workload.unit
+        return int(mask.sum()) * unit - int(mask[-1]) * (len(mask) * unit - self.numel)
