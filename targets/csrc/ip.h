@@ -31,9 +31,13 @@ static inline bool ip_same(struct ip one, struct ip other) {
     return one.high == other.high && one.low == other.low;
 }
 
+static inline uint64_t ip_folded(struct ip ip) {
+    return ip.low ^ ip.high * UINT64_C(0x9E3779B97F4A7C15);
+}
+
 // A hash that differs between any two IPv4 addresses.
 static inline uint32_t ip_hash(struct ip ip) {
-    uint64_t folded = ip.low ^ ip.high * UINT64_C(0x9E3779B97F4A7C15);
+    const uint64_t folded = ip_folded(ip);
     return (uint32_t)(folded ^ folded >> 32);
 }
 
@@ -55,9 +59,11 @@ static inline void ip_store(uint8_t *to, struct ip ip) {
     store_32(to + 12, (uint32_t)ip.low);
 }
 
-// The MAC address that stands for a host in the frames of UDP ports.
+// The MAC address that stands for a host in the frames of UDP ports: as synthetic_mac of p4reduce/transport/addresses.py.
 static inline uint64_t ip_mac(struct ip ip) {
-    return UINT64_C(0x0200) << 32 | ip_last_32(ip);
+    const uint64_t folded = ip_folded(ip);
+    return ip_is_ipv4(ip) ? UINT64_C(0x0200) << 32 | ip_last_32(ip)
+                          : UINT64_C(0x06) << 40 | ((folded ^ folded >> 40) & ((UINT64_C(1) << 40) - 1));
 }
 
 #endif

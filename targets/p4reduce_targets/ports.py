@@ -19,6 +19,7 @@ from p4reduce.transport.addresses import (
     join_host_port,
     packed,
     split_host_port,
+    synthetic_mac,
     unpacked,
     why_not_a_host,
 )
@@ -214,11 +215,6 @@ class UdpPort:
             self._addresses.clear()
         self._addresses[destination] = address
         return address
-
-
-def synthetic_mac(ip: bytes) -> bytes:
-    """Return the MAC address, in the frames of a UDP port, of a host: 02:00 and the end of its address."""
-    return b"\x02\x00" + ip[-4:]
 
 
 def _udp_offset(frame: bytes, ipv6: bool) -> int:

@@ -140,8 +140,11 @@ def test_a_wrong_mac_is_named(text: str) -> None:
 
 def test_the_mac_of_a_udp_peer() -> None:
     assert frames.synthetic_mac("127.0.0.1") == "02:00:7f:00:00:01"
-    assert frames.synthetic_mac("::1") == "02:00:00:00:00:01"
-    assert frames.synthetic_mac("fd00::1234:5678:9abc") == "02:00:56:78:9a:bc"
+    assert frames.synthetic_mac("::1") == "06:00:00:00:00:01"
+    networks = [f"{first}:{second}:{third}:{fourth}" for first in ("fd00", "2001") for second in (0, 1, 2, "db8")
+                for third in (0, 1, 2) for fourth in (0, 1, 2, "ff00")]  # fmt: skip
+    ips = [f"{network}::{host}" for network in networks for host in ("1", "fe", "5054:ff:fe12")]
+    assert len({frames.synthetic_mac(ip) for ip in ips}) == len(ips)
 
 
 def test_addresses_with_ports_are_unambiguous() -> None:

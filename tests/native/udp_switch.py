@@ -16,6 +16,7 @@ from typing import Any
 from p4reduce.protocol.constants import ECN_ECT_0, ECN_MASK
 from p4reduce.transport.addresses import family_of, is_ipv6, join_host_port
 from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_message, ecn_of
+from p4reduce_controller.switches.frames import synthetic_mac
 from p4reduce_targets.dataplane import PacketProcessor
 from p4reduce_targets.native import NativeSwitch, load
 from p4reduce_targets.ports import PortSpec
@@ -66,7 +67,7 @@ class UdpSwitch(ExitStack):
         self.running, self.reference = self.switch.load(CONFIG), load(CONFIG)
         self.switch.run_program(self.running)
         self.both = Direct("both", Both(self.running, self.reference), SHIPPED)
-        self.host = frames.Host(f"02:00:{frames.ip_bytes(ip)[-4:].hex(':')}", ip)
+        self.host = frames.Host(synthetic_mac(ip), ip)
         self.both.own_address(self.host)
         self.workers: list[socket.socket] = []
         self._sent: Counter[int] = Counter()

@@ -134,7 +134,7 @@ def add_switch(
     ] = None,
     switch: Annotated[str, typer.Option(help="HOST:PORT of its P4Runtime server.")] = "",
     address: Annotated[str, typer.Option(help="IP[:UDPPORT] of its aggregator.")] = "",
-    mac: Annotated[str, typer.Option(help="Its MAC address (default 02:00 and the IP).")] = "",
+    mac: Annotated[str, typer.Option(help="Its MAC address (default: made of its IP address).")] = "",
     ports: Annotated[str, typer.Option(help="Ports in use, as 1,2,3 (default 1).")] = "",
     uplink: Annotated[
         list[str], typer.Option(help="PORT=NAME: the port that leads to a parent, and the parent's name; repeatable.")

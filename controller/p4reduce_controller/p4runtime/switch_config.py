@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
 from p4reduce_controller.base.schema import SettingsError
-from p4reduce_controller.switches.frames import Endpoint, have_one_family, synthetic_mac
+from p4reduce_controller.switches.frames import Endpoint, have_one_family
 from p4reduce_controller.switches.trees import NamedUplink
 
 
@@ -74,20 +74,11 @@ def addresses_of(configs: Iterable[SwitchConfig]) -> dict[str, Endpoint]:
 
 
 def check_addresses(configs: Iterable[SwitchConfig], addresses: Mapping[str, Endpoint]) -> None:
-    """Raise SettingsError if one of these switches has an address of another family than a parent, or another's MAC.
+    """Raise SettingsError if one of these switches has an address of another family than a parent.
 
-    IPv6 addresses in different networks may end alike, and so get the same MAC address by default.
     `addresses`: those of all switches, by name.
     """
-    by_mac: dict[str, SwitchConfig] = {}
     for one in configs:
-        other, mac = by_mac.setdefault(one.address.mac, one), one.address.mac
-        ips = {one.address.ip, other.address.ip}
-        if len(ips) > 1 and {synthetic_mac(ip) for ip in ips} == {mac}:
-            raise SettingsError(
-                f"the switches {other.name} and {one.name} get the same MAC address, {mac}, from the last four bytes "
-                f"of {other.address.ip} and {one.address.ip}: give each a --mac of its own"
-            )
         for _, name in one.uplinks:
             if name in addresses and not have_one_family(addresses[name], one.address):
                 raise SettingsError(

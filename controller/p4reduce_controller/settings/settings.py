@@ -80,7 +80,7 @@ class Settings:
     )
     mac: list[str] = setting(
         [],
-        "MAC address of the switch (default 02:00 and the last four bytes of the IP), one for each --switch.",
+        "MAC address of the switch (default: made of its IP address), one for each --switch.",
         scope="switch",
     )
     ports: list[int] = setting(

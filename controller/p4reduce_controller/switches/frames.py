@@ -11,6 +11,7 @@ from functools import lru_cache
 from p4reduce.protocol.constants import AGGREGATION_PORT, Op, Outcome
 from p4reduce.protocol.header import NONCE
 from p4reduce.protocol.packet import Codec, Packet, ProtocolError, pack
+from p4reduce.transport import addresses
 from p4reduce.transport.addresses import is_ipv6, join_host_port, packed, unpacked
 from p4reduce.transport.frames import (
     ANY_FRAGMENT,
@@ -50,11 +51,8 @@ def have_one_family(one: Endpoint, other: Endpoint) -> bool:
 
 
 def synthetic_mac(ip: str) -> str:
-    """Return the MAC address that an embedded target's UDP port gives to the host with this IP address.
-
-    It is 02:00, followed by the last four bytes of the IP address.
-    """
-    return format_mac(b"\x02\x00" + packed(ip)[-4:])
+    """Return the MAC address that an embedded target's UDP port gives to the host with this IP address."""
+    return format_mac(addresses.synthetic_mac(packed(ip)))
 
 
 def parse_mac(text: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import socket
+import struct
 from ipaddress import IPv4Address, ip_address
 
 _IPV6_IN_BRACKETS = re.compile(r"\[([^]]*:[^]]*)\](?::([0-9]{1,5}))?")
@@ -49,6 +50,19 @@ def packed(ip: str) -> bytes:
 def unpacked(octets: bytes) -> str:
     """Return the canonical text of an address of 4 or 16 bytes. Raises ValueError."""
     return str(ip_address(octets))
+
+
+def synthetic_mac(octets: bytes) -> bytes:
+    """Return the MAC address that stands for a host in the frames of UDP ports, which know only its IP address.
+
+    Of an IPv4 address: 02:00 and the address. Of an IPv6 address: 06 and a hash, since addresses in different networks
+    often end alike.
+    """
+    if len(octets) == 4:
+        return b"\x02\x00" + octets
+    high, low = struct.unpack("!QQ", octets)
+    folded = (low ^ high * 0x9E3779B97F4A7C15) & (1 << 64) - 1
+    return b"\x06" + ((folded ^ folded >> 40) & (1 << 40) - 1).to_bytes(5, "big")
 
 
 def why_not_a_host(ip: str) -> str:
