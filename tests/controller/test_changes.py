@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from p4reduce.control.client import Assigned
+from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.fabric.changes import Changes, changes_from, spec_of, specs_of, written
 from p4reduce_controller.p4runtime.switch_config import SwitchConfig
 from p4reduce_controller.service import run as whole
@@ -48,6 +49,18 @@ def names(specs: Any) -> list[str]:
 @pytest.fixture
 def kept(start: Starter, tmp_path: Path) -> Changing:
     return start(Changing, state=tmp_path / "state")
+
+
+def test_a_link_group_leads_to_one_parent() -> None:
+    """If it had uplinks to two, the sums for one would go to the other when a port goes down."""
+    uplinks = [{"port": 1, "to": "one"}, {"port": 2, "to": "two"}]
+    assert spec(LEAF | {"uplink": uplinks}).uplinks == ((1, "one"), (2, "two"))
+    said = "--lag 3,2,1: the switch leaf has uplinks from port 1 to one and port 2 to two; the ports of a group must"
+    leaf = LEAF | {"uplink": uplinks, "lag": [[4, 5], [3, 2, 1]]}
+    with pytest.raises(SettingsError, match=said):
+        spec(leaf)
+    with pytest.raises(SettingsError, match=said):
+        specs_of(settings(ONE, TWO, leaf))
 
 
 def next_one(kept: Changing) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from p4reduce_controller.base.schema import SettingsError
-from p4reduce_controller.p4runtime.switch_config import SwitchConfig, addresses_of, check_addresses
+from p4reduce_controller.p4runtime.switch_config import SwitchConfig, addresses_of, check_addresses, check_groups
 from p4reduce_controller.settings.settings import SCHEMA, Settings
 from p4reduce_controller.settings.texts import as_uplinks
 
@@ -31,6 +31,8 @@ def specs_of(settings: Settings) -> list[SwitchConfig]:
         for config, (name, ups) in zip(configs, uplinks.items(), strict=True)
     ]
     check_addresses(specs, addresses_of(specs))
+    for spec in specs:
+        check_groups(spec)
     return specs
 
 
@@ -48,7 +50,10 @@ def spec_of(text: str, common: Settings) -> SwitchConfig:
     uplink = one.pop("uplink", None)
     of_one: dict[str, Any] = {key: SCHEMA[key].default for key in SCHEMA if SCHEMA[key].spec.scope == "switch"}
     [spec] = specs_of(replace(common, **of_one, uplink=[], spare=[], switches=[one]))
-    return spec if uplink is None else replace(spec, uplinks=as_uplinks(uplink))
+    if uplink is not None:
+        spec = replace(spec, uplinks=as_uplinks(uplink))
+        check_groups(spec)
+    return spec
 
 
 def other_changes(before: Settings, after: Settings) -> list[str]:

@@ -68,6 +68,18 @@ class SwitchConfig:
         return {**{route.next_hop_mac: route.port for route in self.routes}, **self.hosts}
 
 
+def check_groups(config: SwitchConfig) -> None:
+    """Raise SettingsError if a link group has uplinks to several parents: it leads to one switch or host."""
+    for group in config.lags:
+        ports = {name: port for port, name in config.uplinks if port in group}
+        if len(ports) > 1:
+            ups = " and ".join(f"port {port} to {name}" for name, port in ports.items())
+            raise SettingsError(
+                f"--lag {','.join(map(str, group))}: the switch {config.name} has uplinks from {ups}; the ports of a "
+                "group must lead to one parent. If the group is another switch's, use [[switches]] tables"
+            )
+
+
 def addresses_of(configs: Iterable[SwitchConfig]) -> dict[str, Endpoint]:
     """Return the addresses of switches by name."""
     return {one.name: one.address for one in configs}
