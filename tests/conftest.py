@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of all tests. A test that is marked serial runs alone among pytest-xdist's workers."""
 
+import atexit
 import contextlib
+import gc
 import os
 import signal
 import sysconfig
@@ -40,6 +42,18 @@ ROOM = pytest.StashKey[Room]()
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # of pytest-xdist; not of the pytest that a test starts
         config.stash[ROOM] = Room(config.rootpath / "build" / "tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from scanning, in every test, the million objects of modules and of other tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # or else libraries would report them as leaks
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 """Imports run one way: between the packages, between the folders of each, and between files."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -95,18 +96,21 @@ def imports_of(module: str, path: Path) -> set[str]:
     return {found for name in names if (found := our_module(name)) is not None} - {module}
 
 
-IMPORTS = {module: imports_of(module, path) for module, path in MODULES.items()}
+@functools.cache
+def all_imports() -> dict[str, set[str]]:
+    """Return what each module imports of ours. Parsing all files takes a second, which collection does not spend."""
+    return {module: imports_of(module, path) for module, path in MODULES.items()}
 
 
 def test_files_are_found() -> None:
-    assert IMPORTS["p4reduce.api.communicator"] > {"p4reduce.settings", "p4reduce.engine.handle"}
+    assert all_imports()["p4reduce.api.communicator"] > {"p4reduce.settings", "p4reduce.engine.handle"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_import_only_what_they_build_on(package: str) -> None:
     wrong = {
         f"{module} imports {other}"
-        for module, others in IMPORTS.items()
+        for module, others in all_imports().items()
         for other in others
         if module.partition(".")[0] == package
         and (other_package := other.partition(".")[0]) != package
@@ -119,7 +123,7 @@ def test_packages_import_only_what_they_build_on(package: str) -> None:
 def test_folders_import_only_what_is_below_them(folder: str) -> None:
     wrong = {
         f"{module} imports {other}"
-        for module, others in IMPORTS.items()
+        for module, others in all_imports().items()
         for other in others - {"p4reduce"}  # it holds them all, and imports errors alone
         if f"{module}.".startswith(f"{folder}.")
         and not any(f"{other}.".startswith(f"{below}.") for below in {folder, *BELOW[folder]})
@@ -136,7 +140,7 @@ def test_folders_import_only_what_is_before_them(package: str) -> None:
 
     wrong = {
         f"{module} imports {other}"
-        for module, others in IMPORTS.items()
+        for module, others in all_imports().items()
         for other in others
         if module.startswith(f"{package}.") and other.startswith(f"{package}.") and layer_of(other) > layer_of(module)
     }
@@ -147,7 +151,7 @@ def test_folders_import_only_what_is_before_them(package: str) -> None:
 def test_no_file_imports_itself_by_way_of_others(package: str) -> None:
     graph = {
         module: {other for other in others if other.partition(".")[0] == package}
-        for module, others in IMPORTS.items()
+        for module, others in all_imports().items()
         if module.partition(".")[0] == package
     }
     try:

@@ -8,7 +8,6 @@ import gc
 import os
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,6 @@ from tests.support.hostlib.sums import DTYPES, SEED, Array, check_random_sums, r
 from .starving import Reuses, starved, thread_of
 
 SIZE = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def _quick_collections() -> Iterator[None]:
-    """Keep the garbage collector from scanning objects that were there before the test."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def mappings(kind: str = "") -> list[str]:

@@ -21,8 +21,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     differing = [
         item
         for item in items
-        if here in item.path.parents
-        and item.get_closest_marker("bmv2_differs")
+        if item.get_closest_marker("bmv2_differs")
+        and here in item.path.parents
         and item.callspec.params.get("kind") == "bmv2"  # type: ignore[attr-defined]
     ]
     if differing:
