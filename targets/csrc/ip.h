@@ -59,7 +59,7 @@ static inline void ip_store(uint8_t *to, struct ip ip) {
     store_32(to + 12, (uint32_t)ip.low);
 }
 
-// The MAC address that stands for a host in the frames of UDP ports: as synthetic_mac of p4reduce/transport/addresses.py.
+// The MAC address that stands for a host in the frames of UDP ports, as in p4reduce/transport/addresses.py.
 static inline uint64_t ip_mac(struct ip ip) {
     const uint64_t folded = ip_folded(ip);
     return ip_is_ipv4(ip) ? UINT64_C(0x0200) << 32 | ip_last_32(ip)

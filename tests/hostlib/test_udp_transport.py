@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import struct
@@ -10,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
-from scapy.layers.inet import IP, UDP
-from scapy.layers.inet6 import IPv6
+from scapy.layers.inet import ICMP, IP, UDP
+from scapy.layers.inet6 import ICMPv6PacketTooBig, IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
@@ -21,7 +22,7 @@ from p4reduce.transport import StripedTransport, Switch, Transport, TransportErr
 from p4reduce.transport.addresses import family_of, is_ipv6, protocol_of
 from p4reduce.transport.ecn import ANCILLARY_BYTES, MarkedPayload
 from p4reduce.transport.frames import ip_and_udp_bytes
-from p4reduce.transport.udp import UdpTransport
+from p4reduce.transport.udp import UdpTransport, path_mtu
 from tests.support.hostlib.operations import receive
 from tests.support.hostlib.udp_switch import endpoints
 from tests.support.loopbacks import LOOPBACKS, bound, set_traffic_class
@@ -149,6 +150,56 @@ def test_the_largest_packet_that_a_path_carries(either_network: OwnNetwork) -> N
         assert transport.trouble is None
         with pytest.raises(TransportError, match=f"a packet of {largest + 1} bytes is longer than the MTU"):
             transport.send([bytes(largest + 1)])
+
+
+@pytest.mark.root
+def test_forged_icmp_does_not_lower_the_mtu(either_network: OwnNetwork) -> None:
+    """Any host can send a "packet too big" to one of a rank's ports. The kernel believes it for ten minutes."""
+    network = either_network
+    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
+    to = Switch(network.switch_ip, AGGREGATION_PORT)
+    ipv6 = is_ipv6(to.ip)
+    layer: type[Packet] = IPv6 if ipv6 else IP
+    with (
+        closing(UdpTransport(to)) as transport,
+        socket.socket(family_of(to.ip), socket.SOCK_DGRAM) as victim,
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire,
+    ):
+        victim.connect((to.ip, to.udp_port))
+        wire.bind((network.wire, 0))
+        for port in (victim.getsockname()[1], transport.local_address[1]):
+            about = layer(src=network.host_ip, dst=to.ip) / UDP(sport=port, dport=to.udp_port) / bytes(100)
+            says = ICMPv6PacketTooBig(mtu=1280) if ipv6 else ICMP(type=3, code=4, nexthopmtu=552)
+            forged = Ether(dst=network.host_mac) / layer(src=network.switch_ip, dst=network.host_ip) / says / about
+            wire.send(bytes(forged))
+        wait_until(lambda: path_mtu(victim) < 1400, "the kernel to believe it")
+        assert transport.send([bytes(1400)]) == 1
+        with closing(open_transport("udp", to, largest_payload=1400)) as another:
+            assert another.send([bytes(1400)]) == 1
+            assert another.trouble is None
+
+
+def test_errors_from_icmp_are_not_about_the_payload(plain: UdpTransport) -> None:
+    """A flood of forged ICMP may come between a rank's attempts."""
+    sock, refusals = plain._socket, 3
+
+    class Flooded:
+        def send(self, payload: bytes) -> int:
+            nonlocal refusals
+            if refusals:
+                refusals -= 1
+                raise OSError(errno.EMSGSIZE, "Message too long")
+            return sock.send(payload)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(sock, name)
+
+    plain._socket = Flooded()  # type: ignore[assignment]
+    assert plain.send([b"payload"]) == 1
+    assert refusals == 0
+    refusals = 1000
+    with pytest.raises(TransportError, match="a packet of 7 bytes is longer than the MTU"):
+        plain.send([b"payload"])
 
 
 @pytest.mark.root

@@ -29,6 +29,7 @@ enum {
     LARGEST_PAYLOAD = LARGEST_DATAGRAM - 20 - 8,
     MOST_SEGMENTS = 64, // in a super-packet, in any kernel that has them
     BATCH = 16,         // datagrams that are received in one call, or sent in one call without super-packets
+    SEND_ATTEMPTS = 16, // ICMP may end attempts, too; all of these: the kernel itself refuses
 };
 
 union control {
@@ -120,10 +121,21 @@ static uint32_t group_of(const struct iovec *payloads, uint32_t count) {
     return group;
 }
 
-// Returns whether an error may come from ICMP, which anybody can forge. If it comes twice, it is about the present
-// datagram.
-static bool told_by_icmp(int error) {
-    return error == ECONNREFUSED || error == EMSGSIZE;
+// Returns whether to send again after so many attempts. These errors may be ICMP about an earlier datagram, which anybody
+// can forge: reading the error has cleared it.
+static bool try_again(ssize_t sent, unsigned attempts) {
+    if (sent >= 0 || attempts == SEND_ATTEMPTS)
+        return false;
+    switch (errno) {
+    case ECONNREFUSED:
+    case EMSGSIZE:
+    case EACCES:
+    case EPROTO:
+    case ENOPROTOOPT:
+    case EHOSTUNREACH:
+        return true;
+    }
+    return false;
 }
 
 static ssize_t send_group(const struct udp *udp, const struct iovec *payloads, uint32_t group) {
@@ -138,9 +150,11 @@ static ssize_t send_group(const struct udp *udp, const struct iovec *payloads, u
         control.header.cmsg_len = CMSG_LEN(sizeof segment);
         memcpy(CMSG_DATA(&control.header), &segment, sizeof segment);
     }
-    ssize_t sent = sendmsg(udp->link.socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && told_by_icmp(errno)) // about an earlier datagram: reading the error has cleared it
+    ssize_t sent;
+    unsigned attempts = 0;
+    do
         sent = sendmsg(udp->link.socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (try_again(sent, ++attempts));
     return sent;
 }
 
@@ -149,9 +163,11 @@ static int send_singly(const struct udp *udp, const struct iovec *payloads, uint
     count = (uint32_t)min_of(count, BATCH);
     for (uint32_t i = 0; i < count; i++)
         messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = (struct iovec *)&payloads[i], .msg_iovlen = 1}};
-    int sent = sendmmsg(udp->link.socket, messages, count, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && told_by_icmp(errno))
+    int sent;
+    unsigned attempts = 0;
+    do
         sent = sendmmsg(udp->link.socket, messages, count, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (try_again(sent, ++attempts));
     return sent;
 }
 

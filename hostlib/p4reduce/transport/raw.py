@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import socket
 import struct
-import sys
 from collections.abc import Sequence
 
 from p4reduce.protocol.constants import ECN_ECT_0
@@ -34,14 +32,12 @@ from p4reduce.transport.frames import (
     frame_headers,
     ip_and_udp_bytes,
 )
-from p4reduce.transport.routes import addresses_of, interface_toward, route_to
+from p4reduce.transport.routes import addresses_of, interface_request, interface_toward, mtu_of, route_to
 
 # Bytes of a frame's headers that depend on the payload: lengths of IP and UDP, and IPv4's checksum.
 _LENGTHS_AND_CHECKSUM = slice(16, 18), slice(24, 26), slice(38, 40)
 _IPV6_LENGTHS = slice(18, 20), slice(58, 60)
-# Requests of netdevice(7).
-_SIOCGIFMTU = 0x8921
-_SIOCGIFHWADDR = 0x8927
+_SIOCGIFHWADDR = 0x8927  # of netdevice(7)
 
 
 class RawTransport(SocketTransport):
@@ -64,10 +60,9 @@ class RawTransport(SocketTransport):
             self._port_holder = undo.enter_context(socket.socket(family_of(switch.ip), socket.SOCK_DGRAM))
             self._interface = interface or interface_toward(switch)
             self._ip = _source_toward(switch, self._interface)
-            # ifr_hwaddr is a `struct sockaddr`, in which the address follows 2 bytes of family; ifr_mtu is an int.
-            self._mac = _interface_request(self._port_holder, _SIOCGIFHWADDR, self._interface)[2:8]
-            mtu = int.from_bytes(_interface_request(self._port_holder, _SIOCGIFMTU, self._interface)[:4], sys.byteorder)
-            check_mtu(mtu, largest_payload, f"{self._interface!r}", switch.ip)
+            # ifr_hwaddr is a `struct sockaddr`, in which the address follows 2 bytes of family.
+            self._mac = interface_request(_SIOCGIFHWADDR, self._interface)[2:8]
+            check_mtu(mtu_of(self._interface), largest_payload, f"{self._interface!r}", switch.ip)
             packet_filter.attach(self._port_holder, packet_filter.DROP_ALL)
             self._port_holder.bind((self._ip, 0))
             self._port: int = self._port_holder.getsockname()[1]
@@ -167,9 +162,3 @@ def _source_toward(switch: Switch, interface: str) -> str:
             f"interface {interface!r} has no {protocol_of(switch.ip)} address ({error.strerror}); this host's "
             f"interfaces are {names}"
         ) from error
-
-
-def _interface_request(sock: socket.socket, request: int, interface: str) -> bytes:
-    """Return the kernel's answer to a request about `interface`: the union in `struct ifreq` of netdevice(7)."""
-    answer: bytes = fcntl.ioctl(sock, request, struct.pack("16s24x", interface.encode()[:15]))
-    return answer[16:]

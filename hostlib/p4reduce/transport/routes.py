@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,7 @@ _LINK_SCOPE = 253
 _ROOM = 1 << 16
 _TIMEOUT_S = 5.0
 _MEGABIT = 10**6
+_SIOCGIFMTU = 0x8921  # of netdevice(7)
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,21 @@ def interface_toward(switch: Switch) -> str:
         raise TransportError(
             f"no route to the switch at {switch} ({error.strerror}): name the interface that leads there"
         ) from error
+
+
+def mtu_of(interface: str) -> int:
+    """Return the MTU of an interface. That of a route may be less, and may come from ICMP, which anybody can forge.
+
+    Raises OSError.
+    """
+    return int.from_bytes(interface_request(_SIOCGIFMTU, interface)[:4], sys.byteorder)
+
+
+def interface_request(request: int, interface: str) -> bytes:
+    """Return the kernel's answer to a request about an interface: the union in `struct ifreq` of netdevice(7)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        answer: bytes = fcntl.ioctl(sock, request, struct.pack("16s24x", interface.encode()[:15]))
+    return answer[16:]
 
 
 def rate_toward(switch: Switch, interface: str | None) -> int:

@@ -18,14 +18,17 @@ from p4reduce.transport.base import (
     lost,
 )
 from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_of, with_mark
-from p4reduce.transport.routes import interface_toward
+from p4reduce.transport.routes import interface_toward, mtu_of
 
 # From <linux/in.h>, <linux/in6.h> and <linux/udp.h>; the socket module has some of them only from Python 3.14.
 IP_MTU_DISCOVER, IPV6_MTU_DISCOVER = 10, 23
-IP_PMTUDISC_PROBE = 3  # in both families
+IP_PMTUDISC_PROBE = 3
+IPV6_PMTUDISC_INTERFACE = 4
 IP_MTU, IPV6_MTU = 14, 24
 SOL_UDP = 17
 UDP_NO_CHECK6_RX = 102
+# ICMP may end attempts at sending, too. All of these: the kernel itself refuses.
+SEND_ATTEMPTS = 16
 
 
 class UdpTransport(SocketTransport):
@@ -43,7 +46,8 @@ class UdpTransport(SocketTransport):
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
             self._socket.connect((switch.ip, switch.udp_port))
-            check_mtu(path_mtu(self._socket), largest_payload, _path(interface, switch), switch.ip)
+            via = interface or interface_toward(switch)
+            check_mtu(mtu_of(via), largest_payload, f"the path to {switch} through {via!r}", switch.ip)
         except OSError as error:
             self._socket.close()
             via = f" through interface {interface!r}" if interface is not None else ""
@@ -62,20 +66,30 @@ class UdpTransport(SocketTransport):
     def send(self, payloads: Sequence[bytes]) -> int:
         for sent, payload in enumerate(payloads):
             try:
-                self._socket.send(payload)
+                self._send(payload)
             except BlockingIOError:
                 return sent
             except OSError as error:
-                # This may be ICMP about an earlier datagram, which a restarting switch did not take. Reporting it has
-                # cleared it, so an error of the second attempt is about this payload.
-                self.trouble = error
-                try:
-                    self._socket.send(payload)
-                except BlockingIOError:
-                    return sent
-                except OSError as again:
-                    self.trouble = lost(again, payload)
+                self.trouble = lost(error, payload)
         return len(payloads)
+
+    def _send(self, payload: bytes) -> None:
+        """Send a payload. Raises OSError if the kernel refuses it.
+
+        An error may be ICMP about an earlier datagram, as one that a restarting switch did not take, or a forged one.
+        Reporting it has cleared it, so the next attempt is about this payload.
+        """
+        for attempt in range(1, SEND_ATTEMPTS + 1):
+            try:
+                self._socket.send(payload)
+            except BlockingIOError:
+                raise
+            except OSError as error:
+                if attempt == SEND_ATTEMPTS:
+                    raise
+                self.trouble = error
+            else:
+                return
 
     def _take(self) -> bytes:
         payload, ancillary, _, _ = self._socket.recvmsg(self._largest_arrival, ANCILLARY_BYTES)
@@ -83,7 +97,7 @@ class UdpTransport(SocketTransport):
 
 
 def path_mtu(sock: socket.socket) -> int:
-    """Return the MTU of the route on which a connected socket sends."""
+    """Return the MTU of the route on which a connected socket sends. It may come from ICMP."""
     if sock.family == socket.AF_INET6:
         return sock.getsockopt(socket.IPPROTO_IPV6, IPV6_MTU)
     return sock.getsockopt(socket.IPPROTO_IP, IP_MTU)
@@ -92,13 +106,14 @@ def path_mtu(sock: socket.socket) -> int:
 def set_options(sock: socket.socket) -> None:
     """Set the options of the socket's family.
 
-    Fragments are never sent, and ICMP about a smaller path MTU is ignored, because anybody can forge it. Switches send
-    datagrams over IPv6 without UDP checksums (RFC 6935). Those of this socket have one: the kernel would not take
-    super-packets without (GSO).
+    Fragments are never sent, and ICMP about a smaller path MTU is ignored, because anybody can forge it. Over IPv4, the
+    kernel reports it once; with PMTUDISC_INTERFACE, it would allow routers to make fragments. Switches send datagrams
+    over IPv6 without UDP checksums (RFC 6935). Those of this socket have one: the kernel would not take super-packets
+    without (GSO).
     """
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IP_PMTUDISC_PROBE)
+        sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE)
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, ECN_ECT_0)
         sock.setsockopt(SOL_UDP, UDP_NO_CHECK6_RX, 1)
@@ -106,11 +121,3 @@ def set_options(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_ECT_0)
-
-
-def _path(interface: str | None, switch: Switch) -> str:
-    """Return the name of the path to the switch, for error messages."""
-    try:
-        return f"the path to {switch} through {interface or interface_toward(switch)!r}"
-    except TransportError:
-        return f"the path to {switch}"
