@@ -7,6 +7,7 @@ import contextlib
 import socket
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -195,3 +196,32 @@ def test_without_a_route_the_interface_that_is_named(network: OwnNetwork) -> Non
         assert transport.local_address[0] == network.host_ip
     with pytest.raises(OSError, match="unreachable"):
         route_to("192.0.2.9")
+
+
+@pytest.mark.parametrize("transport", ["udp", "raw"])
+def test_an_ipv6_address_that_is_not_yet_used(transport: str) -> None:
+    """The kernel asks first whether another host has it. A container's first program starts meanwhile."""
+    with own_network("IPv6") as network:
+        ip("address", "del", f"{network.host_ip}/64", "dev", network.host)
+        ip("address", "add", f"{network.host_ip}/64", "dev", network.host)
+        assert "tentative" in ip("-6", "address", "show", "dev", network.host)
+        to = Switch(network.switch_ip, 31314, network.switch_mac)
+        with contextlib.closing(open_transport(transport, to)) as opened:
+            assert opened.local_address[0] == network.host_ip
+
+
+@pytest.mark.parametrize("transport", ["udp", "raw"])
+def test_no_temporary_address(transport: str) -> None:
+    """It may be gone before the job ends."""
+    with own_network("IPv6") as network:
+        Path(f"/proc/sys/net/ipv6/conf/{network.host}/use_tempaddr").write_text("2")
+        ip("address", "change", f"{network.host_ip}/64", "dev", network.host, "mngtmpaddr", "nodad")
+        wait_until(lambda: "temporary" in (seen := addresses()) and "tentative" not in seen, "a temporary address")
+        assert route_to(network.switch_ip).source != network.host_ip
+        to = Switch(network.switch_ip, 31314, network.switch_mac)
+        with contextlib.closing(open_transport(transport, to)) as opened:
+            assert opened.local_address[0] == network.host_ip
+
+
+def addresses() -> str:
+    return ip("-6", "address", "show", "scope", "global")

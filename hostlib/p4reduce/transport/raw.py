@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from p4reduce.protocol.constants import ECN_ECT_0
 from p4reduce.transport import packet_filter
-from p4reduce.transport.addresses import family_of, is_ipv6, packed, protocol_of, why_not_a_host
+from p4reduce.transport.addresses import family_of, is_ipv6, packed, protocol_of
 from p4reduce.transport.base import (
     LARGEST_DATAGRAM,
     SocketTransport,
@@ -32,7 +32,7 @@ from p4reduce.transport.frames import (
     frame_headers,
     ip_and_udp_bytes,
 )
-from p4reduce.transport.routes import addresses_of, interface_request, interface_toward, mtu_of, route_to
+from p4reduce.transport.routes import addresses_of, interface_request, interface_toward, mtu_of, route_to, source_toward
 
 # Bytes of a frame's headers that depend on the payload: lengths of IP and UDP, and IPv4's checksum.
 _LENGTHS_AND_CHECKSUM = slice(16, 18), slice(24, 26), slice(38, 40)
@@ -147,10 +147,8 @@ def _source_toward(switch: Switch, interface: str) -> str:
     try:
         own = addresses_of(interface, family_of(switch.ip))
         if is_ipv6(switch.ip):
-            with contextlib.suppress(OSError):
-                source = route_to(switch.ip, interface).source
-                if not why_not_a_host(source):
-                    return source
+            with contextlib.suppress(OSError):  # frames need no route
+                return source_toward(switch, interface)
             if own:
                 return own[0]
         elif own:

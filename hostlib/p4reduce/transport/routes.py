@@ -13,11 +13,13 @@ import os
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
-from p4reduce.transport.addresses import family_of, unpacked
+from p4reduce.transport.addresses import family_of, is_ipv6, unpacked, why_not_a_host
 from p4reduce.transport.base import Switch, TransportError
 
 # From <linux/netlink.h> and <linux/rtnetlink.h>.
@@ -31,6 +33,10 @@ _GET_ROUTE, _GET_ADDRESSES = 26, 22
 _DESTINATION, _OUTPUT, _PREFERRED_SOURCE = 1, 4, 7  # attributes of routes
 _ADDRESS_OF, _LOCAL = 1, 2  # attributes of addresses; IPv6 has _LOCAL only if there is a peer
 _LINK_SCOPE = 253
+_DAD_FAILED, _TENTATIVE = 0x8, 0x40  # flags of addresses
+_TENTATIVE_S = 5.0  # the kernel takes up to two seconds to find out that no other host has an address
+_POLL_S = 0.05
+_IPV6_ADDR_PREFERENCES, _PREFER_SRC_PUBLIC = 72, 2  # from <linux/in6.h>
 _ROOM = 1 << 16
 _TIMEOUT_S = 5.0
 _MEGABIT = 10**6
@@ -66,17 +72,46 @@ def route_to(ip: str, interface: str | None = None) -> Route:
 def addresses_of(interface: str, family: int = socket.AF_INET) -> list[str]:
     """Return all addresses of an interface, including those with labels of their own. Raises OSError.
 
-    Link-local addresses of IPv6 are left out: no worker has one.
+    Link-local addresses of IPv6 are left out, since no worker has one, and those that the kernel does not use yet.
     """
     index = socket.if_nametoindex(interface)
     found = []
     for body in _asked(_GET_ADDRESSES, _DUMP, _ADDRESS.pack(family, 0, 0, 0, 0)):
-        _, _, _, scope, of = _ADDRESS.unpack_from(body)
+        _, _, flags, scope, of = _ADDRESS.unpack_from(body)
         attributes = dict(_attributes(body[_ADDRESS.size :]))
         address = attributes.get(_LOCAL, attributes.get(_ADDRESS_OF))
-        if of == index and address is not None and not (family == socket.AF_INET6 and scope == _LINK_SCOPE):
+        unused = family == socket.AF_INET6 and (scope == _LINK_SCOPE or flags & (_DAD_FAILED | _TENTATIVE))
+        if of == index and address is not None and not unused:
             found.append(unpacked(address))
     return found
+
+
+def prefer_public_source(sock: socket.socket) -> None:
+    """Let an IPv6 socket send from a temporary address (RFC 8981) only if there is no other: jobs may outlive it."""
+    sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_ADDR_PREFERENCES, _PREFER_SRC_PUBLIC)
+
+
+def source_toward(switch: Switch, interface: str | None = None) -> str:
+    """Return the address from which a UDP socket sends to the switch. Raises OSError if there is no route or address.
+
+    The kernel does not send from an IPv6 address while it asks whether another host has it. Meanwhile, it sends from
+    ::1 or from a link-local address.
+    """
+    deadline = time.monotonic() + _TENTATIVE_S
+    while True:
+        with socket.socket(family_of(switch.ip), socket.SOCK_DGRAM) as probe:
+            if is_ipv6(switch.ip):
+                prefer_public_source(probe)
+            if interface is not None:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+            probe.connect((switch.ip, switch.udp_port))
+            source: str = probe.getsockname()[0]
+        is_loopback = ip_address(source).is_loopback and not ip_address(switch.ip).is_loopback
+        if not (is_ipv6(switch.ip) and (is_loopback or why_not_a_host(source))):
+            return source
+        if time.monotonic() >= deadline:
+            raise OSError(errno.EADDRNOTAVAIL, "it has no IPv6 address that can be used; see `ip -6 address`")
+        time.sleep(_POLL_S)
 
 
 def interface_toward(switch: Switch) -> str:

@@ -18,7 +18,7 @@ from p4reduce.transport.base import (
     lost,
 )
 from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_of, with_mark
-from p4reduce.transport.routes import interface_toward, mtu_of
+from p4reduce.transport.routes import interface_toward, mtu_of, prefer_public_source, source_toward
 
 # From <linux/in.h>, <linux/in6.h> and <linux/udp.h>; the socket module has some of them only from Python 3.14.
 IP_MTU_DISCOVER, IPV6_MTU_DISCOVER = 10, 23
@@ -45,6 +45,7 @@ class UdpTransport(SocketTransport):
             set_options(self._socket)
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+            source_toward(switch, interface)
             self._socket.connect((switch.ip, switch.udp_port))
             via = interface or interface_toward(switch)
             check_mtu(mtu_of(via), largest_payload, f"the path to {switch} through {via!r}", switch.ip)
@@ -112,6 +113,7 @@ def set_options(sock: socket.socket) -> None:
     without (GSO).
     """
     if sock.family == socket.AF_INET6:
+        prefer_public_source(sock)
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE)
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
