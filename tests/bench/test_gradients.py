@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 from p4reduce_bench import recordings
 from p4reduce_bench.cli import bench
-from p4reduce_bench.gradients import models
 from p4reduce_bench.gradients.layers import ALL, BLOCK_SIZES, OTHER
+from p4reduce_bench.gradients.plan import MODELS, missing
 from tests.support.interruption import start
 
 TINY = ("--models", "recommender", "--workers", "2", "--steps", "1", "--batch", "64")
-REAL = [name for name in models.MODELS if name != "recommender"]
+REAL = [name for name in MODELS if name != "recommender"]
 
 
 def gradients(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def test_peers_reduce_recordings_too(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", REAL)
 def test_real_architectures(tmp_path: Path, model: str) -> None:
-    if reason := models.missing(model):
+    if reason := missing(model):
         pytest.skip(reason)
     made = gradients(tmp_path, "--models", model, "--workers", "2", "--steps", "1", "--batch", "2", "--repeat", "1",
                      "--sparsify", "none,element")  # fmt: skip

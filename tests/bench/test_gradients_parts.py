@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the parts of `p4reduce bench gradients`."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +15,12 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.tensors.recordings import Facts, path_of, write
 from p4reduce_bench.allreduce.inputs import BLOCK, block_masks, largest, tensors
-from p4reduce_bench.gradients import replay
+from p4reduce_bench.gradients import models, replay
 from p4reduce_bench.gradients.datasets import shard, text
 from p4reduce_bench.gradients.layers import ALL, groups, kind
+from p4reduce_bench.gradients.plan import MODELS, Plan
 from p4reduce_bench.gradients.sparsify import Sparsifier
-from p4reduce_bench.gradients.training import BUCKET, FIRST_BUCKET, Plan, buckets, train
+from p4reduce_bench.gradients.training import BUCKET, FIRST_BUCKET, buckets, train
 
 WORKERS, NUMEL = 3, 64 * 50 + 7
 
@@ -126,6 +129,12 @@ def test_measures_by_kind_of_layer(tmp_path: Path) -> None:
 )
 def test_kinds_of_layers(name: str, expected: str) -> None:
     assert kind(name) == expected
+
+
+def test_every_model_can_be_made_and_its_name_needs_no_torch() -> None:
+    assert models.MAKERS.keys() == MODELS.keys()
+    program = "import sys; import p4reduce_bench.cli; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_buckets_are_those_of_ddp() -> None:

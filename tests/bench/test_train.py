@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from p4reduce_bench.gradients import models
+from p4reduce_bench.gradients.plan import missing
 from p4reduce_bench.processes.children import ChildFailed
 from p4reduce_bench.training import architectures, trainings, workloads
 from tests.support.interruption import start
@@ -99,7 +99,7 @@ def test_before_the_start_iteration_all_is_sent(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", trainings.REAL)
 def test_real_architectures(tmp_path: Path, model: str) -> None:
-    if reason := models.missing(model):
+    if reason := missing(model):
         pytest.skip(reason)
     made = train(tmp_path, "--model", model, "--systems", "gloo,p4reduce,p4reduce-int8", "--steps", "4")
     gloo, ours, int8 = made["rows"]

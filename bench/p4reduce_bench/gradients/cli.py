@@ -21,12 +21,10 @@ from p4reduce_bench.allreduce import grid, links
 from p4reduce_bench.allreduce.limit import Memory
 from p4reduce_bench.allreduce.measuring import chosen_systems, end, measure_all
 from p4reduce_bench.allreduce.systems import Setup
-from p4reduce_bench.gradients import models, replay, report
+from p4reduce_bench.gradients import replay, report
 from p4reduce_bench.gradients.layers import groups
-from p4reduce_bench.gradients.models import MODELS, SIZES
+from p4reduce_bench.gradients.plan import MODELS, SIZES, SPARSIFIERS, Plan, missing
 from p4reduce_bench.gradients.report import Replayed, Training
-from p4reduce_bench.gradients.sparsify import SPARSIFIERS
-from p4reduce_bench.gradients.training import Plan, train
 from p4reduce_bench.options import TARGETS, JsonFile, Link, Plot, Repeat, Slots, Target, Timeout, WarmUp
 from p4reduce_bench.processes.children import ChildProcesses
 from p4reduce_bench.processes.termination import command
@@ -124,12 +122,12 @@ def _models(wanted: str | None, console: Console) -> list[str]:
     if wanted is not None:
         names = grid.choices("--models", wanted, MODELS)
         for name in names:
-            if reason := models.missing(name):
+            if reason := missing(name):
                 raise P4ReduceError(f"--models {name}: {reason}")
         return names
     reasons: dict[str, list[str]] = {}
     for name in MODELS:
-        reasons.setdefault(models.missing(name) or "", []).append(name)
+        reasons.setdefault(missing(name) or "", []).append(name)
     for reason, without in reasons.items():
         if reason:
             console.print(f"without {', '.join(without)}: {reason}", highlight=False, markup=False)
@@ -150,6 +148,9 @@ def _train(
     chosen: Sequence[str], size: str, kinds: Sequence[str], plan: Plan, folder: Path, single: bool, console: Console
 ) -> list[Training]:
     """Train each model with each sparsifier, from the same parameters on the same samples."""
+    from p4reduce_bench.gradients import models
+    from p4reduce_bench.gradients.training import train
+
     made = []
     with outputs.progress(console) as progress:
         bar = progress.add_task("starting", total=len(chosen) * len(kinds) * plan.steps)

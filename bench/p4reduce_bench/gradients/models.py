@@ -13,9 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +21,8 @@ from torch.nn import functional
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.gradients.datasets import MASK, digits, documents, text
-from p4reduce_bench.gradients.packages import package, why_not
-
-SIZES = ("tiny", "base")
-"""The size that trains on two processor cores in seconds a step or less, and the size that was published."""
+from p4reduce_bench.gradients.packages import package
+from p4reduce_bench.gradients.plan import missing
 
 _CLASSES = 10  # of digits
 _SIDE = {("resnet", "tiny"): 64, ("resnet", "base"): 128, ("vgg", "tiny"): 32, ("vgg", "base"): 128}
@@ -176,27 +172,12 @@ class Recommender(Task):
         return torch.optim.Adagrad(self.module.parameters(), lr=0.02, eps=1e-4)
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model of the catalogue."""
-
-    packages: tuple[str, ...]
-    """The packages of the extra `gradients` that it needs."""
-    make: Callable[[str], Any]
-    """Makes the `Task` of a size of SIZES; draws from torch's global generator."""
-
-
-MODELS = {
-    **{name: Model(("torchvision", "sklearn"), partial(Digits, name))
-       for name in ("resnet18", "resnet50", "vgg11", "vgg16")},
-    **{name: Model(("transformers",), partial(Language, name)) for name in ("bert", "bert-mlm", "gpt2")},
-    "recommender": Model((), Recommender),
-}  # fmt: skip
-
-
-def missing(name: str) -> str | None:
-    """Return which package of a model is not installed; None if it can be trained."""
-    return next((reason for needed in MODELS[name].packages if (reason := why_not(needed))), None)
+MAKERS: dict[str, Callable[[str], Task]] = {
+    **{name: partial(Digits, name) for name in ("resnet18", "resnet50", "vgg11", "vgg16")},
+    **{name: partial(Language, name) for name in ("bert", "bert-mlm", "gpt2")},
+    "recommender": Recommender,
+}
+"""Each makes a model of a size; draws from torch's global generator."""
 
 
 def make(name: str, size: str, seed: int) -> Task:
@@ -204,5 +185,4 @@ def make(name: str, size: str, seed: int) -> Task:
     if reason := missing(name):
         raise P4ReduceError(f"--models {name}: {reason}")
     torch.manual_seed(seed)
-    task: Task = MODELS[name].make(size)
-    return task
+    return MAKERS[name](size)

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from p4reduce.ddp.states import block_norms
-from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
-
-SPARSIFIERS = {"none": 0, "element": 1, "block": DEFAULT_BLOCK_SIZE}
-"""The number of elements that are chosen together; 0: nothing is left out."""
+from p4reduce_bench.gradients.plan import SPARSIFIERS
 
 
 def chosen(bucket: Tensor, ratio: float, together: int) -> Tensor:

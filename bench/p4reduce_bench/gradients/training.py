@@ -8,7 +8,7 @@ ranks' samples, while with DDP each rank has its own; no gradient of a training 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -19,24 +19,11 @@ from torch import Tensor, nn
 from p4reduce.tensors.recordings import Facts, path_of, write
 from p4reduce_bench.gradients.datasets import shard
 from p4reduce_bench.gradients.models import Task
+from p4reduce_bench.gradients.plan import Plan
 from p4reduce_bench.gradients.sparsify import Sparsifier
 
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20
 """The sizes in bytes from which a bucket takes no more parameters, as in DDP."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The settings of all trainings."""
-
-    workers: int
-    steps: int
-    record_at: Collection[int]
-    """The steps to record, counted from 1."""
-    ratio: float
-    batch: int
-    """Samples of a rank and a step; 0: the model's default."""
-    seed: int
 
 
 @dataclass(frozen=True)

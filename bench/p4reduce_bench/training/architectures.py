@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from p4reduce_bench.gradients.models import MODELS, Task
+from p4reduce_bench.gradients.models import MAKERS, Task
 from p4reduce_bench.training.workloads import Batch, Workload
 
 _HELD_OUT = 256
@@ -19,7 +19,7 @@ class Architecture(Workload):
     """One of `gradients.models`, tiny. A batch consists of the numbers of samples."""
 
     def __init__(self, name: str) -> None:
-        self._make: Callable[[str], Task] = MODELS[name].make
+        self._make: Callable[[str], Task] = MAKERS[name]
         with torch.random.fork_rng():
             task = self._make("tiny")
         self.batch = task.batch

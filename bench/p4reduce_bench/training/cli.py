@@ -19,7 +19,7 @@ from p4reduce_bench import outputs, recordings
 from p4reduce_bench.allreduce import grid, links
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.analyze.analysis import Analysis, analyze
-from p4reduce_bench.gradients.models import missing
+from p4reduce_bench.gradients.plan import missing
 from p4reduce_bench.options import TARGETS, JsonFile, Link, Plot, Slots, Target
 from p4reduce_bench.processes.children import ChildProcesses
 from p4reduce_bench.processes.termination import command

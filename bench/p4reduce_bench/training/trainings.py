@@ -17,7 +17,7 @@ from p4reduce_bench.processes.switches import START_UP_S, rank_environment
 MODELS = ("recommender", "ncf", "lstm", "bert", "resnet")
 """The models that are trained by default."""
 REAL = ("resnet18", "vgg11", "gpt2")
-"""Models of `p4reduce_bench.gradients.models`, which need more packages."""
+"""Models of `p4reduce_bench.gradients.plan`, which need more packages."""
 
 HOOKS = {
     "gloo": "allreduce",
