@@ -7,12 +7,12 @@ import contextlib
 import json
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from p4reduce.transport.addresses import join_host_port
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Child, ChildProcesses
 from p4reduce_controller.commands.access import plain
+from tests.support.controller.proxy import Proxy
 from tests.support.own_network import Namespace, ip, with_ipv6
 from tests.support.waiting import wait_until
 
@@ -68,6 +69,7 @@ class Stack(ChildProcesses):
         spare: the index of a switch that is a spare.
         """
         super().__init__()
+        self._proxy: Proxy | None = None
         self.enter: Any = enter
         self._target = target
         self._ports = [port.partition("=")[0] for port in ports]
@@ -134,18 +136,21 @@ class Stack(ChildProcesses):
         child.stop()
 
     def status(self) -> dict[str, Any]:
-        """Return the output of `p4reduce status --json`.
+        """Return the output of `p4reduce status --json`. Tests call this often, so no process is started for it."""
+        return status_of(self._reached)
 
-        Some tests call this many times, so it asks the controller directly if both are in the same network namespace.
-        """
+    @cached_property
+    def _reached(self) -> str:
+        """The address at which this process reaches the controller, which may be in another network namespace."""
         if self.enter is contextlib.nullcontext:
-            return status_of(self.controller)
-        command = [sys.executable, "-m", "p4reduce", "status", "--controller", self.controller, "--json"]
-        with self.entered():
-            said: dict[str, Any] = json.loads(
-                subprocess.run(command, check=True, capture_output=True, timeout=120).stdout
-            )
-        return said
+            return self.controller
+        self._proxy = Proxy(self.controller, self.enter)
+        return self._proxy.address
+
+    def __exit__(self, *raised: Any) -> None:
+        if self._proxy is not None:
+            self._proxy.close()
+        super().__exit__(*raised)
 
     def entered(self) -> AbstractContextManager[object]:
         context: AbstractContextManager[object] = self.enter()
@@ -161,10 +166,10 @@ class Stack(ChildProcesses):
             self._lose(0)
 
     def _lose(self, rate: float) -> None:
-        command = [sys.executable, "-m", "p4reduce", "loss", "--controller", self.controller, "--rate", str(rate)]
-        for port in self._ports:
-            with self.entered():
-                subprocess.run([*command, "--port", port], check=True, capture_output=True, timeout=START_UP_S)
+        with open_grpc_channel(self._reached) as channel:
+            for port in self._ports:
+                request = pb.SetLossRequest(port=int(port), direction=pb.BOTH, rate=rate)
+                rpc.JobsStub(channel).SetLoss(request, timeout=START_UP_S, wait_for_ready=True)
 
     def ranks(
         self,
@@ -376,7 +381,8 @@ def over_wires(
             yield stack
 
 
-REPEATED = [Call((20_000,), density=1.0, seed=seed) for seed in range(3)]
+REPEATED = [Call((20_000,), density=1.0, seed=seed, pause=0.02) for seed in range(3)]
+"""Calls for ranks that repeat them. Without pauses, they would take all processors while the test waits."""
 
 
 def added(stack: Stack) -> list[int]:

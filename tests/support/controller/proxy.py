@@ -6,12 +6,20 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 
 class Proxy:
     """A proxy that forwards connections from `address` to `target`, a target in gRPC's notation."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(
+        self, target: str, enter: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+    ) -> None:
+        """Start to forward.
+
+        enter: enters the network namespace of the target. `address` is in the caller's.
+        """
         self._target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open = threading.Event()
@@ -20,7 +28,8 @@ class Proxy:
         self._passes.set()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        with enter():  # the thread stays in the namespace in which it was started
+            threading.Thread(target=self._accept, daemon=True).start()
 
     @property
     def address(self) -> str:
