@@ -12,6 +12,7 @@ FINSYS_OWN = ("tests/targets/p4runtime/test_finsy.py", "tests/tofino/test_bfrt_c
 HOME = "hostlib/p4reduce/control/grpc_channels.py"
 MAKERS = {"insecure_channel", "secure_channel", "grpc_channel"}  # gRPC's, and finsy's
 CLIENTS = {"P4Client", "Switch", "GNMIClient"}  # finsy's, which make channels
+RELEVANT = (*MAKERS, "fy.", "finsy.")  # what a file that makes a channel contains
 
 
 def makes_a_channel(node: ast.AST) -> str:
@@ -58,6 +59,8 @@ def test_channels_are_made_in_one_place() -> None:
         check=True,
     ).stdout.split()
     assert HOME in listed
-    makers = {file: found((ROOT / file).read_text()) for file in listed if (ROOT / file).is_file()}
+    texts = {file: (ROOT / file).read_text() for file in listed if (ROOT / file).is_file()}
+    # Parsing all files takes seconds, and few are relevant.
+    makers = {file: found(text) for file, text in texts.items() if any(name in text for name in RELEVANT)}
     assert {file: what for file, what in makers.items() if what and file not in (HOME, *FINSYS_OWN)} == {}
     assert sorted(makers[HOME]) == sorted(["insecure_channel", "secure_channel"] * 2)

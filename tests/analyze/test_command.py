@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce analyze` as a user runs it, against the measures taken directly."""
+"""The command `p4reduce analyze`, against the measures taken directly."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner, Result
 
+from p4reduce.commands.cli import app
 from p4reduce.tensors.recordings import Facts, path_of, write
 from p4reduce_bench.analyze.forms import forms
 from p4reduce_bench.analyze.measures import block_mask, expected, measure
@@ -38,15 +38,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "gradients"
 
 
-def analyze(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "p4reduce", "analyze", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+def analyze(*arguments: object) -> Result:
+    """Run the command in this process."""
+    return CliRunner().invoke(app, ["analyze", *map(str, arguments)])
 
 
 def figures(folder: Path, *arguments: object) -> dict[str, Any]:
     path = folder.parent / "found" / "figures.json"
     done = analyze(folder, "--json", path, *arguments)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.exit_code == 0, done.stdout + done.stderr
     made: dict[str, Any] = json.loads(path.read_text())
     return made
 
@@ -106,7 +106,7 @@ def test_what_auto_takes_follows_from_the_link(tmp_path: Path) -> None:
     said = {}
     for link in ("1mbit", "100gbit"):
         done = analyze(tmp_path, "--link", link)
-        assert done.returncode == 0, done.stderr
+        assert done.exit_code == 0, done.stderr
         said[link] = [" ".join(line.split()) for line in done.stdout.splitlines() if "bucket: scattered" in line]
     assert [line.count("elements") for line in said["1mbit"]] == [2]
     assert [line.count("blocks") for line in said["100gbit"]] == [2]
@@ -123,13 +123,13 @@ def test_other_iterations_stand_in_for_more_workers(folder: Path) -> None:
     assert found["rows"][0]["measures"]["workers"] == 3
     assert found["rows"][0]["measures"]["union"] == pytest.approx(np.mean(unions))
     done = analyze(folder, "--workers", 7)
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "make at most 6" in done.stderr
 
 
 def test_tables_say_what_the_figures_say(folder: Path) -> None:
     done = analyze(folder, "--parameters", 2)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     for said in ("blocks of 64", "densification", "speed-up", "10gbit", "│ rows", "│ head", "bucket: odd and 1 more"):
         assert said in done.stdout
     assert "│ odd" not in done.stdout
@@ -143,14 +143,14 @@ def test_an_iteration_that_a_rank_lacks_is_left_out_and_named(folder: Path) -> N
     for iteration in (100, 300):
         path_of(folder, iteration, 0).unlink()
     done = analyze(folder)
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "no iteration was recorded by all 2 ranks" in done.stderr
 
 
 def test_other_parameters_are_refused(folder: Path) -> None:
     write(path_of(folder, 300, 1), Facts(1, 2, 300, [["head"]]), {"head": np.ones(7, np.float32)})
     done = analyze(folder)
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "do not hold the same parameters" in done.stderr
 
 
@@ -163,7 +163,7 @@ def test_other_parameters_are_refused(folder: Path) -> None:
 )
 def test_options_are_checked(folder: Path, options: list[str], said: str) -> None:
     done = analyze(folder, *options)
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert said in done.stderr
     assert not done.stdout
 
@@ -172,6 +172,6 @@ def test_names_are_shown_as_they_are_and_a_full_disk_is_an_error(tmp_path: Path)
     np.savez(tmp_path / "one.npz", **{"[red]x[/nope]": np.ones(64, np.float32)})
     done = analyze(tmp_path / "one.npz")
     assert "[red]x[/nope]" in done.stdout
-    assert done.returncode == 0
+    assert done.exit_code == 0
     done = analyze(tmp_path / "one.npz", "--json", "/dev/full")
-    assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
+    assert (done.exit_code, done.stderr) == (1, "error: No space left on device\n")
