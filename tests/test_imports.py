@@ -73,6 +73,8 @@ MODULES = {
 def imported(tree: ast.AST, package: str) -> Iterator[str]:
     """Yield the names that a file imports anywhere. Imports for type checkers alone do not run, and are left out."""
     for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):  # has no statements in it
+            continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
         if isinstance(node, ast.Import):

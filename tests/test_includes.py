@@ -104,6 +104,7 @@ def calls(sources: list[Path], objects: Path) -> dict[Path, set[Path]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_no_circles_of_calls(tmp_path: Path) -> None:
     """Neither folders nor the files of one folder call each other in circles.

@@ -57,12 +57,11 @@ ENDLESS = {
     ("name", "how"),
     [
         ("allreduce", signal.SIGINT),
-        ("demo", signal.SIGINT),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
                 ("train", signal.SIGINT), ("gradients", signal.SIGINT), ("allreduce", signal.SIGTERM),
-                ("demo", signal.SIGHUP),
+                ("demo", signal.SIGINT), ("demo", signal.SIGHUP),
             )
         ),
     ],

@@ -104,7 +104,7 @@ def test_runs_add_up(tmp_path: Path) -> None:
     assert found["rounds"] == totals(runs)["rounds"] == runs[0]["rounds"] + runs[1]["rounds"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, "seconds"])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param("seconds", marks=pytest.mark.slow)])
 def test_it_stops_in_order(how: "signal.Signals | str", tmp_path: Path) -> None:
     state = tmp_path / "soak.json"
     process = start(state, *(["--seconds", "1"] if how == "seconds" else []))

@@ -30,10 +30,10 @@ from tests.support.controller.wide_trees import WideHarness
         (992, 1, 31, [32]),  # as many senders as two levels have
         (1024, 1, 31, [2, 17]),
         (1024, 8, 4, [32]),
-        (2048, 1, 31, [3, 23]),
-        (2048, 8, 8, [32]),
-        (4096, 1, 31, [5, 27]),
-        (4096, 1, 16, [16, 16]),
+        pytest.param(2048, 1, 31, [3, 23], marks=pytest.mark.slow),
+        pytest.param(2048, 8, 8, [32], marks=pytest.mark.slow),
+        pytest.param(4096, 1, 31, [5, 27], marks=pytest.mark.slow),
+        pytest.param(4096, 1, 16, [16, 16], marks=pytest.mark.slow),
         (4096, 8, 16, [32]),
         (4096, 128, 32, []),  # at one switch
     ],

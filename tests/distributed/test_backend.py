@@ -177,6 +177,7 @@ def test_what_is_refused_names_the_argument(begin: Any) -> None:
             dist.reduce_scatter_tensor(torch.ones(3, dtype=dtype), four)
 
 
+@pytest.mark.slow
 def test_calls_leave_nothing_to_the_collector(native_stack: Stack) -> None:
     events = torchrun("garbage", controller=native_stack.controller)
     first, second = passed(events)

@@ -26,7 +26,7 @@ def stack(stacks: Callable[[str], Stack]) -> Stack:
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("slots", [7, 1])
+@pytest.mark.parametrize("slots", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_slots_are_dealt_as_far_as_they_go(stack: Stack, slots: int) -> None:
     """The number of slots may be no multiple of the number of aggregators, or less than it."""
     before = added(stack)
@@ -46,9 +46,18 @@ def test_more_slots_than_one_could_hold(stack: Stack) -> None:
     assert f"slots={more}, and the {len(stack.switches)} switches have {more - 1}" in last["message"]
 
 
-@pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("target", [pytest.param("sim", marks=pytest.mark.slow), "native"])
-def test_a_killed_aggregator_is_named_by_every_rank(target: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "target"),
+    [
+        ("c", "native"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("python", "native"), ("c", "sim"), ("python", "sim"))
+        ),
+    ],
+)
+def test_a_killed_aggregator_is_named_by_every_rank(monkeypatch: pytest.MonkeyPatch, engine: str, target: str) -> None:
+    monkeypatch.setenv("P4REDUCE_BACKEND", engine)
     with over_udp("--keep-slots", target=target, aggregators=2) as stack:
         with stack.ranks(REPEATED, job="killed", world_size=2, repeat=True, timeout=DEADLINE_S) as ranks:
             ranks.wait_for("done")

@@ -22,7 +22,16 @@ from .ways import ONE_SWITCH
 C_WAYS = [way for way in ONE_SWITCH if "scapy" not in str(way)]
 
 
-@pytest.mark.parametrize("setting", [*C_WAYS, "aggregators", "tree", "threads"], indirect=True)
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param("sim-udp", marks=pytest.mark.slow),
+        *(way for way in C_WAYS if way != "sim-udp"),
+        *(pytest.param(way, marks=pytest.mark.slow) for way in ("aggregators", "threads")),
+        "tree",
+    ],
+    indirect=True,
+)
 def test_example(setting: Setting, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a tree, each rank gets its peers and its worker number at its switch, which is not its rank."""
     options = dict(setting.options)

@@ -36,8 +36,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.mark.parametrize(
     ("shape", "threads", "number"),
     [
-        ({"target": "sim"}, 1, signal.SIGKILL),
-        pytest.param({"target": "native"}, 1, signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param({"target": "sim"}, 1, signal.SIGTERM, marks=pytest.mark.slow),
+        ({"target": "native"}, 1, signal.SIGKILL),
         pytest.param({"target": "native", "aggregators": 2}, 1, signal.SIGKILL, marks=pytest.mark.slow),
         pytest.param({"target": "native", "leaves": 2}, 3, signal.SIGKILL, marks=pytest.mark.slow),
     ],

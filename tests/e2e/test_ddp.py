@@ -99,6 +99,7 @@ def test_hosts_of_two_ranks_train_as_four_ranks_do(native_udp_stack: Stack, tmp_
     assert rounded["digest"] != hosts[0]["digest"]
 
 
+@pytest.mark.slow
 def test_of_a_host_whose_rank_dies_all_ranks_hear(native_udp_stack: Stack, tmp_path: Path) -> None:
     dying = Training(**HOSTS, steps=100, die=3, dies=3)
     with start(native_udp_stack, "half", [dying], tmp_path, ranks=4, timeout=20) as ranks:
@@ -112,6 +113,7 @@ def test_of_a_host_whose_rank_dies_all_ranks_hear(native_udp_stack: Stack, tmp_p
     assert "hierarchical allreduce of bucket" in ends[2]["message"]
 
 
+@pytest.mark.slow
 def test_recorded_gradients_are_those_of_each_rank(native_udp_stack: Stack, tmp_path: Path) -> None:
     folder = tmp_path / "gradients"
     plain, recorded = run(native_udp_stack, "recorded", [Training(), Training(record=str(folder))], tmp_path)

@@ -28,12 +28,23 @@ def trouble(stack: Stack) -> str:
     return "; ".join(job(stack, "job")["in_trouble"])
 
 
-@pytest.mark.usefixtures("backend")
+SHAPES = [(TWO, 1), (TWO, 0), (CLOS, 1), (CLOS, 0), (SPARE, 0), (SPARE_SPINE, 0), (SPARE, 1)]
+QUICK = [("c", TWO, 0), ("python", CLOS, 0), ("c", SPARE_SPINE, 0)]
+
+
 @pytest.mark.parametrize(
-    ("shape", "killed"), [(TWO, 1), (TWO, 0), (CLOS, 1), (CLOS, 0), (SPARE, 0), (SPARE_SPINE, 0), (SPARE, 1)]
+    ("engine", "shape", "killed"),
+    [
+        pytest.param(engine, *shape, marks=() if (engine, *shape) in QUICK else pytest.mark.slow)
+        for engine in ("c", "python")
+        for shape in SHAPES
+    ],
 )
-def test_a_job_lives_when_a_switch_is_killed(shape: dict[str, Any], killed: int) -> None:
+def test_a_job_lives_when_a_switch_is_killed(
+    monkeypatch: pytest.MonkeyPatch, engine: str, shape: dict[str, Any], killed: int
+) -> None:
     """The killed switch is an aggregator, or the spine of a tree. Later it comes back, without the job."""
+    monkeypatch.setenv("P4REDUCE_BACKEND", engine)
     with over_udp(**shape) as stack:
         at = stack.names[shape.get("spines", len(stack.names)) :]
         with stack.ranks(REPEATED, job="job", world_size=4, repeat=True, timeout=60, at=at) as ranks:
@@ -53,11 +64,11 @@ def test_a_job_lives_when_a_switch_is_killed(shape: dict[str, Any], killed: int)
 @pytest.mark.parametrize(
     ("shape", "killed", "threads"),
     [
-        (TWO, 0, 2),
+        pytest.param(TWO, 0, 2, marks=pytest.mark.slow),
         pytest.param(TWO, 1, 4, marks=pytest.mark.slow),
         (CLOS, 1, 3),
         pytest.param(CLOS, 0, 2, marks=pytest.mark.slow),
-        (SPARE, 0, 2),
+        pytest.param(SPARE, 0, 2, marks=pytest.mark.slow),
         pytest.param(SPARE_SPINE, 0, 3, marks=pytest.mark.slow),
     ],
 )
@@ -107,9 +118,10 @@ def test_new_jobs_use_the_spare_only_while_no_other_switch_can_be_used() -> None
         wait_until(lambda: slots_used(stack) == 0, "all slots to be free")
 
 
-@pytest.mark.usefixtures("backend")
-def test_a_rank_that_has_left_sends_its_last_packet_again() -> None:
+@pytest.mark.parametrize("engine", ["c", pytest.param("python", marks=pytest.mark.slow)])
+def test_a_rank_that_has_left_sends_its_last_packet_again(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     """Rank 1 lacks the last sum, which is lost on the way to its leaf, when the switch that has it is killed."""
+    monkeypatch.setenv("P4REDUCE_BACKEND", engine)
     calls = [Call((40,), dtype="int32", seed=seed, pause=3.0 * seed) for seed in range(2)]  # of one round, in slot 0
     with over_udp(**CLOS) as stack:
         options: dict[str, Any] = {"world_size": 2, "at": stack.names[2:], "local": "off", "barrier": False}

@@ -49,7 +49,7 @@ def culprit(stack: Stack, job: str, at: str) -> Iterator[None]:
         joined.leave("it has gone ahead")
 
 
-@pytest.mark.parametrize("backend", ["c", "python"])
+@pytest.mark.parametrize("backend", ["c", pytest.param("python", marks=pytest.mark.slow)])
 def test_who_goes_ahead_is_named(stack: Stack, backend: str) -> None:
     others = [rank for rank in range(4) if rank != CULPRIT]
     at = stack.names[1:]

@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 WORKERS = 3
 CALLS = [Call((20_000,), density=0.5, seed=seed) for seed in range(3)]
 WAYS = [
-    ("native", "udp", "c"),
+    pytest.param("native", "udp", "c", marks=pytest.mark.slow),
     ("native", "raw", "c"),
     ("native", "udp", "python"),
     pytest.param("native", "raw", "python", marks=pytest.mark.slow),
@@ -54,8 +54,15 @@ def test_over_interfaces(monkeypatch: pytest.MonkeyPatch, target: str, transport
 
 
 @pytest.mark.usefixtures("_loopback")
-@pytest.mark.parametrize("backend", ["c", "python"])
-@pytest.mark.parametrize("target", ["native", "sim"])
+@pytest.mark.parametrize(
+    ("target", "backend"),
+    [
+        ("native", "c"),
+        pytest.param("native", "python", marks=pytest.mark.slow),
+        pytest.param("sim", "c", marks=pytest.mark.slow),
+        ("sim", "python"),
+    ],
+)
 def test_over_sockets(monkeypatch: pytest.MonkeyPatch, target: str, backend: str) -> None:
     monkeypatch.setenv("P4REDUCE_BACKEND", backend)
     with over_udp(target=target, ip="::1") as stack:

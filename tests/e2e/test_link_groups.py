@@ -115,7 +115,9 @@ def start(stack: Stack, bonded: Namespace, plain: Namespace) -> Ranks:
     return stack.ranks(REPEATED, job="job", namespaces=(bonded, bonded, plain), world_size=3, repeat=True, timeout=60)
 
 
-@pytest.mark.parametrize("bond", BONDS)
+@pytest.mark.parametrize(
+    "bond", [pytest.param(one, marks=() if one == "equal paths" else pytest.mark.slow) for one in BONDS]
+)
 def test_a_job_goes_on_when_one_link_goes_down_and_then_the_other(bond: str) -> None:
     with two_hosts("native", BONDS[bond]) as (stack, bonded, plain):
         with start(stack, bonded, plain) as ranks:

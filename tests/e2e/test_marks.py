@@ -30,7 +30,7 @@ def stats_of(stack: Stack, **options: Any) -> list[dict[str, int]]:
 
 WAYS = [
     ("native", "raw", "c"),
-    ("native", "udp", "c"),
+    pytest.param("native", "udp", "c", marks=pytest.mark.slow),
     ("native", "udp", "python"),
     pytest.param("native", "raw", "python", marks=pytest.mark.slow),
     pytest.param("native", "scapy", "python", marks=pytest.mark.slow),

@@ -83,8 +83,15 @@ def three_hosts(target: str, way: str, protocol: str) -> Iterator[tuple[Stack, l
         yield stack, hosts
 
 
-@pytest.mark.parametrize("transport", ["udp", "raw"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "transport"),
+    [
+        ("subinterface", "udp"),
+        pytest.param("subinterface", "raw", marks=pytest.mark.slow),
+        pytest.param("access port", "udp", marks=pytest.mark.slow),
+        ("access port", "raw"),
+    ],
+)
 @pytest.mark.parametrize("protocol", ["IPv4", pytest.param("IPv6", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", ["native", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])])
 def test_sums(target: str, protocol: str, way: str, transport: str) -> None:

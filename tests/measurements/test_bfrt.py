@@ -9,7 +9,7 @@ from tests.measurements.bfrt import measure, rows, table
 
 
 def test_a_job_takes_few_calls_and_little_time() -> None:
-    made = rows(asyncio.run(measure(workers=32, slots=32, repeat=4)))
+    made = rows(asyncio.run(measure(workers=32, slots=32, repeat=2)))
     install, reset, counters, status, remove = made
     assert install["bfrt_writes"] == remove["bfrt_writes"] == 2  # the job, and its hosts
     assert install["bfrt_updates"] == remove["bfrt_updates"] == 4 * 32 + 1

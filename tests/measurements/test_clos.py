@@ -12,7 +12,7 @@ from tests.measurements.clos import measure
 @pytest.mark.parametrize(
     ("ranks", "per_host", "target"),
     [
-        (8, 1, "native"),
+        pytest.param(8, 1, "native", marks=pytest.mark.slow),
         pytest.param(8, 1, "sim", marks=pytest.mark.slow),
         pytest.param(128, 2, "native", marks=[pytest.mark.slow, pytest.mark.serial]),
     ],

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.measurements import small
 
 
+@pytest.mark.slow
 def test_small_operations_are_timed_and_right() -> None:
     rows = small.measure([16, 300], "float32", 2, 20)
     assert [row["numel"] for row in rows] == [16, 300]

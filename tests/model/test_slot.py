@@ -55,6 +55,7 @@ def test_no_sum_is_wrong_and_nobody_is_stuck(tmp_path: Path) -> None:
     assert violations(tmp_path, "ROUNDS=4") == ""
 
 
+@pytest.mark.slow
 def test_every_operation_ends_once_loss_ends(tmp_path: Path) -> None:
     assert violations(tmp_path, "ROUNDS=3", live=True) == ""
 

@@ -14,7 +14,9 @@ from tests.support.dataplane.switch import SHIPPED
 
 
 @pytest.mark.parametrize("tree", [False, True], ids=["one switch", "tree"])
-@pytest.mark.parametrize(("target", "faults"), [(native, 400), (sim, 150)], ids=["native", "sim"])
+@pytest.mark.parametrize(
+    ("target", "faults"), [(native, 400), pytest.param(sim, 150, marks=pytest.mark.slow)], ids=["native", "sim"]
+)
 def test_never_another_sum(target: ModuleType, faults: int, tree: bool) -> None:
     """The test calls the data plane directly, which allows many more faults than real ports."""
     switch = Direct("direct", target.load((SHIPPED / "p4reduce.json").read_bytes()), SHIPPED)

@@ -200,7 +200,7 @@ def test_who_comes_late_slows_nobody_down() -> None:
     assert (simulation.dropped, slowdowns(simulation)) == (0, [0] * WORKERS)
 
 
-@pytest.mark.parametrize(("each", "seed"), [(1e-6, 2), (1e-5, 1)])
+@pytest.mark.parametrize(("each", "seed"), [(1e-6, 2), pytest.param(1e-5, 1, marks=pytest.mark.slow)])
 def test_who_has_little_time_slows_nobody_down(each: float, seed: int) -> None:
     """Ranks that scan begin their slots in other orders: packets are sent again that were not lost."""
     random, simulation = np.random.default_rng(seed), Busy(each, lateness=1e-3, seed=seed)

@@ -67,8 +67,8 @@ def test_variations_change_neither_jobs_nor_faults(monkeypatch: pytest.MonkeyPat
 
 def test_a_quota_that_no_controller_checks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tenancy, "check", lambda *_: None)
-    errors = [str(play(seed, idle=0.0, variations=["tenants"]).error) for seed in range(8)]
-    assert any("jobs of tenant" in error for error in errors), errors
+    errors = (str(play(seed, idle=0.0, variations=["tenants"]).error) for seed in range(8))
+    assert any("jobs of tenant" in error for error in errors)
 
 
 class LostRoot(Scenario):

@@ -33,13 +33,13 @@ def run(*arguments: str) -> tuple[int, str]:
     ("network", "density", "pattern", "within"),
     [
         (star(4), 1.0, "blocks", 0.05),
-        (star(4, Link(rate=10**10)), 0.1, "blocks", 0.05),
+        pytest.param(star(4, Link(rate=10**10)), 0.1, "blocks", 0.05, marks=pytest.mark.slow),
         (star(8), 0.01, "elements", 0.05),
-        (star(8, host=ENGINE), 0.001, "elements", 0.05),
+        pytest.param(star(8, host=ENGINE), 0.001, "elements", 0.05, marks=pytest.mark.slow),
         (clos(8, 2, 1), 0.01, "rows", 0.1),
-        (star(4), 0.01, "runs", 0.05),
-        (star(4, host=ENGINE), 0.3, "blocks", 0.05),
-        (clos(8, 2, 1), 1.0, "blocks", 0.05),
+        pytest.param(star(4), 0.01, "runs", 0.05, marks=pytest.mark.slow),
+        pytest.param(star(4, host=ENGINE), 0.3, "blocks", 0.05, marks=pytest.mark.slow),
+        pytest.param(clos(8, 2, 1), 1.0, "blocks", 0.05, marks=pytest.mark.slow),
         (star(4, Link(rate=10**9, delay=20e-6)), 0.05, "clustered", 0.1),  # a sample has few clusters
         (clos(8, 2, 2), 0.1, "blocks", 0.1),  # slots bind, and in a sample the fullest slot has more than its share
     ],
