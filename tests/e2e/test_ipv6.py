@@ -91,3 +91,30 @@ def test_a_tree(tmp_path: object) -> None:
 def test_two_aggregators() -> None:
     with over_udp(target="native", aggregators=2, ip="::1") as stack, stack.ranks(CALLS, world_size=WORKERS) as ranks:
         ranks.end_well()
+
+
+@pytest.mark.usefixtures("_loopback")
+@pytest.mark.parametrize(
+    ("ips", "options", "spare"),
+    [
+        (("127.0.0.1", "::1"), {}, None),
+        (("::1", "127.0.0.1"), {"threads": 2}, None),
+        pytest.param(("::1", "127.0.0.1"), {}, 1, marks=pytest.mark.slow),
+        pytest.param(("127.0.0.1", "::1"), {}, 1, marks=pytest.mark.slow),
+    ],
+    ids=["IPv4 first", "IPv6 first", "an IPv4 spare", "an IPv6 spare"],
+)
+@pytest.mark.parametrize("backend", ["c", pytest.param("python", marks=pytest.mark.slow)])
+def test_aggregators_of_both_families(
+    monkeypatch: pytest.MonkeyPatch, backend: str, ips: tuple[str, str], options: dict[str, int], spare: int | None
+) -> None:
+    """A job goes on at the switch of one family when that of the other is lost."""
+    if backend == "python" and options:
+        pytest.skip("the Python backend has one thread")
+    monkeypatch.setenv("P4REDUCE_BACKEND", backend)
+    with over_udp(target="native", aggregators=2, ip=ips, spare=spare) as stack:
+        assert [address[0] == "[" for address in stack.addresses] == [":" in ip for ip in ips]
+        with stack.ranks(REPEATED, job="job", repeat=True, world_size=WORKERS, **options) as ranks:
+            go_on(ranks)
+            stack.switches[0].process.kill()
+            go_on(ranks)

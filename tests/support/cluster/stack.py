@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shutil
 import signal
@@ -54,6 +55,7 @@ class Stack(ChildProcesses):
         listen: str = "127.0.0.1:0",
         flooded: str = "",
         spare: int | None = None,
+        ips: Sequence[str] = ("",),
     ) -> None:
         """Start all, and wait until they are ready.
 
@@ -67,6 +69,7 @@ class Stack(ChildProcesses):
         listen: the address of the controller.
         flooded: the ports to which frames are flooded. The default is all ports.
         spare: the index of a switch that is a spare.
+        ips: what {ip} stands for in `ports`, for each switch in turn.
         """
         super().__init__()
         self._proxy: Proxy | None = None
@@ -77,9 +80,9 @@ class Stack(ChildProcesses):
             self.switches = [
                 self.start(
                     "switch", "p4reduce", "switch", "--target", target, "--grpc", "127.0.0.1:0", "--json",
-                    *(option for port in ports for option in ("--port", port.format(number))),
+                    *(option for port in ports for option in ("--port", port.format(number, ip=ip))),
                 )
-                for number in range(1, aggregators + 1)
+                for number, ip in zip(range(1, aggregators + 1), itertools.cycle(ips), strict=False)
             ]  # fmt: skip
             self.addresses: list[str] = []
             self.names: list[str] = []
@@ -345,15 +348,17 @@ def over_udp(
     leaves: int = 0,
     spines: int = 1,
     spare: int | None = None,
-    ip: str = "127.0.0.1",
+    ip: str | Sequence[str] = "127.0.0.1",
 ) -> Iterator[Stack]:
     """Run a stack whose switches have one UDP port for all ranks. It needs no rights and no interfaces.
 
+    ip: the address of the ports; several are those of the switches in turn.
     With leaves, the first switches are their spines. Port 2 of each leaf leads to the first one, port 3 to the next.
     """
-    ports = [f"{port}=udp:{join_host_port(ip, 0)}" for port in range(1, 2 + (spines if leaves else 0))]
+    ips = [join_host_port(one, 0) for one in ([ip] if isinstance(ip, str) else ip)]
+    ports = [f"{port}=udp:{{ip}}" for port in range(1, 2 + (spines if leaves else 0))]
     switches, uplink = (spines + leaves, 2) if leaves else (aggregators, 0)
-    shape = {"aggregators": switches, "uplink": uplink, "spines": spines, "spare": spare}
+    shape = {"aggregators": switches, "uplink": uplink, "spines": spines, "spare": spare, "ips": ips}
     with Stack(target, ports, options=controller_options, **shape) as stack:
         yield stack
 
