@@ -31,7 +31,7 @@ def stats_of(stack: Stack, **options: Any) -> list[dict[str, int]]:
 WAYS = [
     ("native", "raw", "c"),
     pytest.param("native", "udp", "c", marks=pytest.mark.slow),
-    ("native", "udp", "python"),
+    pytest.param("native", "udp", "python", marks=pytest.mark.slow),
     pytest.param("native", "raw", "python", marks=pytest.mark.slow),
     pytest.param("native", "scapy", "python", marks=pytest.mark.slow),
     pytest.param("sim", "raw", "c", marks=pytest.mark.slow),

@@ -25,9 +25,10 @@ def leaves(stack: Stack) -> list[str]:
     return stack.names[SPINES:]
 
 
-@pytest.mark.usefixtures("backend")
-def test_each_spine_adds_its_share(clos: Stack) -> None:
+@pytest.mark.parametrize("engine", ["c", pytest.param("python", marks=pytest.mark.slow)])
+def test_each_spine_adds_its_share(monkeypatch: pytest.MonkeyPatch, clos: Stack, engine: str) -> None:
     """Each leaf sends as many packets up as one of its workers, half of them to each spine."""
+    monkeypatch.setenv("P4REDUCE_BACKEND", engine)
     calls = [Call((60_000,), density=0.5, seed=seed) for seed in range(3)]
     before = added(clos)
     finish(Setting(clos), calls, "shares", world_size=8, at=leaves(clos), slots=32)
@@ -72,6 +73,7 @@ def test_status_names_every_parent(clos: Stack) -> None:
     assert [switch["parent"] for switch in switches[SPINES:]] == [clos.names[0]] * 4
 
 
+@pytest.mark.slow
 def test_jobs_go_on_when_the_controller_is_restarted(tmp_path: Path) -> None:
     with kept(tmp_path, target="native", leaves=2, spines=SPINES) as stack:
         with stack.ranks(REPEATED, job="kept", repeat=True, at=leaves(stack)) as ranks:

@@ -34,7 +34,7 @@ def test_every_form_of_every_dtype(setting: Setting, loss: float) -> None:
         finish(setting, FORMS, "forms", world_size=3)
 
 
-@pytest.mark.parametrize("loss", [0, 0.02])
+@pytest.mark.parametrize("loss", [pytest.param(0, marks=pytest.mark.slow), 0.02])
 @pytest.mark.parametrize("setting", ["native-udp", "aggregators", "tree"], indirect=True)
 def test_ranks_may_be_of_either_kind(setting: Setting, loss: float) -> None:
     """C and Python stripe slots over aggregators alike, or the sums would be wrong. Every port loses packets."""

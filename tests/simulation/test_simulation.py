@@ -93,13 +93,14 @@ class LostRoot(Scenario):
         self._for_a_while(fault, switch.start, seconds)
 
 
+@pytest.mark.parametrize("seeds", [5, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("with_variations", [(), ("spare",)])
-def test_a_job_goes_on_without_a_root(with_variations: tuple[str, ...]) -> None:
+def test_a_job_goes_on_without_a_root(with_variations: tuple[str, ...], seeds: int) -> None:
     """`Rules` judges whether the job may end."""
     LostRoot.struck = 0
-    for seed in range(20):
+    for seed in range(seeds):
         check(play(seed, idle=0.0, scenario_class=LostRoot, variations=with_variations))
-    assert LostRoot.struck > 3
+    assert LostRoot.struck > seeds // 6
 
 
 @pytest.mark.slow
