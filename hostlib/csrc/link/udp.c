@@ -29,7 +29,7 @@ enum {
     LARGEST_PAYLOAD = LARGEST_DATAGRAM - 20 - 8,
     MOST_SEGMENTS = 64, // in a super-packet, in any kernel that has them
     BATCH = 16,         // datagrams that are received in one call, or sent in one call without super-packets
-    SEND_ATTEMPTS = 16, // ICMP may end attempts, too; all of these: the kernel itself refuses
+    SEND_ATTEMPTS = 64, // ICMP may end attempts, too; all of these: the kernel itself refuses
 };
 
 union control {

@@ -61,7 +61,7 @@ def synthetic_mac(octets: bytes) -> bytes:
     if len(octets) == 4:
         return b"\x02\x00" + octets
     high, low = struct.unpack("!QQ", octets)
-    folded = (low ^ high * 0x9E3779B97F4A7C15) & (1 << 64) - 1
+    folded: int = (low ^ high * 0x9E3779B97F4A7C15) & (1 << 64) - 1
     return b"\x06" + ((folded ^ folded >> 40) & (1 << 40) - 1).to_bytes(5, "big")
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ from p4reduce.transport.base import (
     lost,
 )
 from p4reduce.transport.ecn import ANCILLARY_BYTES, ecn_of, with_mark
+from p4reduce.transport.frames import ip_and_udp_bytes
 from p4reduce.transport.routes import interface_toward, mtu_of, prefer_public_source, source_toward
 
 # From <linux/in.h>, <linux/in6.h> and <linux/udp.h>; the socket module has some of them only from Python 3.14.
@@ -27,8 +29,7 @@ IPV6_PMTUDISC_INTERFACE = 4
 IP_MTU, IPV6_MTU = 14, 24
 SOL_UDP = 17
 UDP_NO_CHECK6_RX = 102
-# ICMP may end attempts at sending, too. All of these: the kernel itself refuses.
-SEND_ATTEMPTS = 16
+SEND_ATTEMPTS = 16  # ICMP may end attempts at sending, too
 
 
 class UdpTransport(SocketTransport):
@@ -47,8 +48,9 @@ class UdpTransport(SocketTransport):
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
             source_toward(switch, interface)
             self._socket.connect((switch.ip, switch.udp_port))
-            via = interface or interface_toward(switch)
-            check_mtu(mtu_of(via), largest_payload, f"the path to {switch} through {via!r}", switch.ip)
+            self._interface = interface or interface_toward(switch)
+            path = f"the path to {switch} through {self._interface!r}"
+            check_mtu(mtu_of(self._interface), largest_payload, path, switch.ip)
         except OSError as error:
             self._socket.close()
             via = f" through interface {interface!r}" if interface is not None else ""
@@ -71,7 +73,8 @@ class UdpTransport(SocketTransport):
             except BlockingIOError:
                 return sent
             except OSError as error:
-                self.trouble = lost(error, payload)
+                by_icmp = error.errno == errno.EMSGSIZE and self._fits(payload)
+                self.trouble = error if by_icmp else lost(error, payload)
         return len(payloads)
 
     def _send(self, payload: bytes) -> None:
@@ -91,6 +94,13 @@ class UdpTransport(SocketTransport):
                 self.trouble = error
             else:
                 return
+
+    def _fits(self, payload: bytes) -> bool:
+        """Return whether the interface carries the payload, so that an error about its length is from ICMP."""
+        try:
+            return len(payload) + ip_and_udp_bytes(self._local_address[0]) <= mtu_of(self._interface)
+        except OSError:
+            return False
 
     def _take(self) -> bytes:
         payload, ancillary, _, _ = self._socket.recvmsg(self._largest_arrival, ANCILLARY_BYTES)
