@@ -48,9 +48,10 @@ class UdpTransport(SocketTransport):
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
             source_toward(switch, interface)
             self._socket.connect((switch.ip, switch.udp_port))
-            self._interface = interface or interface_toward(switch)
-            path = f"the path to {switch} through {self._interface!r}"
-            check_mtu(mtu_of(self._interface), largest_payload, path, switch.ip)
+            self._interface = interface or _interface_toward(switch)
+            path = f"the path to {switch}" + (f" through {self._interface!r}" if self._interface else "")
+            mtu = mtu_of(self._interface) if self._interface else path_mtu(self._socket)
+            check_mtu(mtu, largest_payload, path, switch.ip)
         except OSError as error:
             self._socket.close()
             via = f" through interface {interface!r}" if interface is not None else ""
@@ -105,6 +106,14 @@ class UdpTransport(SocketTransport):
     def _take(self) -> bytes:
         payload, ancillary, _, _ = self._socket.recvmsg(self._largest_arrival, ANCILLARY_BYTES)
         return with_mark(payload, ecn_of(ancillary))
+
+
+def _interface_toward(switch: Switch) -> str:
+    """Return the interface that leads to the switch, or "" in a sandbox whose kernel does not tell."""
+    try:
+        return interface_toward(switch)
+    except TransportError:
+        return ""
 
 
 def path_mtu(sock: socket.socket) -> int:
