@@ -41,6 +41,8 @@ Event = dict[str, Any]
 class Stack(ChildProcesses):
     """Switches and their controller. Leaving the block ends every process."""
 
+    _proxy: Proxy | None = None
+
     def __init__(
         self,
         target: str,
@@ -72,7 +74,6 @@ class Stack(ChildProcesses):
         ips: what {ip} stands for in `ports`, for each switch in turn.
         """
         super().__init__()
-        self._proxy: Proxy | None = None
         self.enter: Any = enter
         self._target = target
         self._ports = [port.partition("=")[0] for port in ports]
