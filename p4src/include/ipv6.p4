@@ -17,6 +17,7 @@ const bit<8>  ICMPV6_ECHO_REQUEST     = 128;
 const bit<8>  ICMPV6_ECHO_REPLY       = 129;
 const bit<8>  NEIGHBOUR_SOLICITATION  = 135;
 const bit<8>  NEIGHBOUR_ADVERTISEMENT = 136;
+const bit<8>  REDIRECT                = 137;
 const bit<16> SOLICITATION_LENGTH     = 32;  // with one option, the sender's MAC address
 const bit<8>  NOT_FORWARDED           = 255; // hop limit of these two: no router has lowered it
 const bit<8>  OPTION_SENDER_MAC       = 1;

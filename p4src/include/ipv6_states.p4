@@ -34,6 +34,7 @@
         transition select(hdr.icmp.type, hdr.ipv6.payload_length) {
             (NEIGHBOUR_SOLICITATION, SOLICITATION_LENGTH): parse_solicitation;
             (NEIGHBOUR_ADVERTISEMENT, _): parse_advertisement;
+            (REDIRECT, _): parse_advertisement;
             default: accept;
         }
     }
@@ -45,7 +46,7 @@
         transition accept;
     }
 
-    // Its receivers believe that the target is at the sender.
+    // Its receivers believe that the target is at the sender. A redirect begins like an advertisement, and may say so, too.
     state parse_advertisement {
         pkt.extract(hdr.neighbour);
         meta.source = hdr.neighbour.target;

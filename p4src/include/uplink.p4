@@ -32,10 +32,11 @@ control Uplink(in headers_t hdr, inout metadata_t meta) {
 // EnvoyName: the worker that the parent's packet names for the workers here.
 //
 // A RESULT or STATUS of the parent names one of the parent's workers. If that is this switch, the worker here whose packet
-// was the last to be added takes its place. No worker here stands for another switch, or for the sender of an ERROR.
+// was the last to be added takes its place. No worker here stands for another switch, or for the sender of an ERROR. A
+// HELLO, which is for the controller, stays as it is.
 control EnvoyName(inout headers_t hdr, in metadata_t meta) {
     apply {
-        if (meta.from_parent == 1) {
+        if (meta.from_parent == 1 && hdr.aggregation.op != OP_HELLO) {
             if (hdr.aggregation.op != OP_ERROR && hdr.aggregation.worker == meta.parent_worker) {
                 hdr.aggregation.worker = meta.envoy;
             } else {

@@ -60,7 +60,7 @@ static void parse_icmpv6(struct packet *packet) {
         return;
     unsigned type = packet->icmp[ICMP_TYPE];
     bool solicitation = type == NEIGHBOUR_SOLICITATION && packet_ip_payload(packet) == SOLICITATION_LENGTH;
-    if (!solicitation && type != NEIGHBOUR_ADVERTISEMENT)
+    if (!solicitation && type != NEIGHBOUR_ADVERTISEMENT && type != REDIRECT)
         return;
     packet->neighbour = extract(packet, NEIGHBOUR_SIZE);
     if (packet->neighbour == NULL)

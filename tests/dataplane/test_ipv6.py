@@ -19,6 +19,7 @@ HOST = Host("02:00:00:00:00:31", "fd00::31", 4000)
 OTHER = Host("02:00:00:00:00:32", "fd00::32", 4000)
 ECT_0, CE = 2, 3
 CLASS = 0xB8  # a DSCP in the traffic class
+REDIRECT = 137
 EXTENSIONS = {"hop by hop": 0, "routing": 43, "fragment": 44, "destination options": 60}
 
 
@@ -31,6 +32,12 @@ def _own_address(switch: Switch) -> None:
 
 def job_of(switch: Switch, size: int, **fields: object) -> Job:
     return Job(switch, size, own=SWITCH_IPV6, **fields)
+
+
+def redirected(target: str) -> bytes:
+    """Return what follows the checksum of a redirect: packets to the target go to the sender instead."""
+    option = b"\x02\x01" + frames.mac_bytes(HOST.mac)
+    return bytes(4) + frames.ip_bytes(target) * 2 + option
 
 
 def hidden(packet: bytes, kind: int) -> bytes:
@@ -230,9 +237,10 @@ def test_the_switchs_address_as_source_is_a_forgery(switch: Switch) -> None:
             frames.udp_frame(replace(thief, vlan=vlan), OTHER, b"x" * 40),
             frames.advertisement(replace(HOST, vlan=vlan), SWITCH_IPV6.ip, OTHER),
             frames.solicitation(replace(thief, vlan=vlan), OTHER.ip),
+            frames.icmpv6(replace(HOST, vlan=vlan), OTHER, REDIRECT, redirected(SWITCH_IPV6.ip), ttl=255),
         ):
             switch.exchange((1, frame)).expect()
-    assert switch.by_port(FORGERIES) == {1: 6}
+    assert switch.by_port(FORGERIES) == {1: 8}
 
 
 @pytest.mark.parametrize("kind", EXTENSIONS.values(), ids=EXTENSIONS)
@@ -254,6 +262,7 @@ def test_other_frames_are_bridged(switch: Switch) -> None:
             frames.udp_frame(source, replace(OTHER, udp_port=frames.AGGREGATION_PORT), b"y" * 200),
             frames.icmpv6(source, OTHER, 128, bytes(20)),
             frames.advertisement(source, HOST.ip, OTHER),
+            frames.icmpv6(source, OTHER, REDIRECT, redirected(HOST.ip), ttl=255),
             frames.solicitation(source, OTHER.ip, to=OTHER),
             frames.udp_frame(source, OTHER, b"z" * 40, version=5),
         ):

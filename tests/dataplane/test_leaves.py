@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from tests.support.dataplane import frames
-from tests.support.dataplane.frames import PARENT, Aggregation, Host
+from tests.support.dataplane.frames import NOBODY, PARENT, Aggregation, Host
 from tests.support.dataplane.jobs import Job, Member, Round, values_of
+from tests.support.dataplane.p4runtime import PacketIn
 from tests.support.dataplane.switch import SWITCH, Outputs, Switch
 
 SPINE = Host("02:00:00:00:97:01", "10.97.0.1", 6000)
@@ -269,6 +270,14 @@ def test_what_the_parent_sends_to_another_leaf_passes_as_it_is(switch: Switch, o
     switch.forward(OTHER_LEAF.mac, switch.ports[0])
     frame = frames.frame(SPINE, OTHER_LEAF, replace(one.answer, op=op))
     switch.exchange((switch.ports[-1], frame)).expect({switch.ports[0]: [frame]})
+
+
+def test_a_hello_of_the_parent_goes_to_the_controller_as_it_is(switch: Switch) -> None:
+    job = leaf_job(switch)
+    for worker in (job.index, 0, NOBODY):
+        hello = Aggregation(op=frames.HELLO, worker=worker, job=job.number, keys=(0,) * switch.lanes)
+        port, frame = job.from_parent(hello)
+        switch.exchange((port, frame)).expect(packet_ins=[PacketIn(port, 0, frame)])
 
 
 def test_an_error_goes_to_the_root_first(switch: Switch) -> None:

@@ -197,7 +197,8 @@ class Traffic:
         random = self._random
         assert self._leaf is not None
         job, packet = self._packet(self._leaf)
-        op = random.choices([frames.RESULT, frames.STATUS, frames.ERROR, frames.DATA], [12, 4, 1, 1])[0]
+        ops = [frames.RESULT, frames.STATUS, frames.ERROR, frames.DATA, frames.HELLO]
+        op = random.choices(ops, [12, 4, 1, 1, 1])[0]
         if op != frames.RESULT and random.random() < 0.9:
             packet = replace(packet, active=0, values={})
         packet = replace(packet, op=op, worker=random.choice([job.index, job.index, 0, PARENT, NOBODY]))
@@ -345,7 +346,7 @@ class Traffic:
         frame = random.choice([
             frames.solicitation(source, asked, to=random.choice([None, to]), option=random.choice([1, 1, 2])),
             frames.advertisement(source, asked, to),
-            frames.icmpv6(source, to, random.choice([128, 128, 129, 135, 136, 1, 8]), rest, **fields),
+            frames.icmpv6(source, to, random.choice([128, 128, 129, 135, 136, 137, 1, 8]), rest, **fields),
             frames.ip_frame(source, to, extension, bytes([58]) + random.randbytes(31), **fields),
             frames.ip_frame(source, to, frames.UDP, datagram, version=random.choice([6, 6, 4]), **fields),
         ])  # fmt: skip
