@@ -16,13 +16,13 @@ from p4reduce_controller.p4runtime.switch import P4RuntimeSwitch
 from p4reduce_controller.service.controller import Controller
 from p4reduce_controller.service.run import running
 from p4reduce_controller.settings.settings import load
-from p4reduce_controller.switches.frames import Endpoint, build, parse, parse_mac
+from p4reduce_controller.switches.frames import Endpoint, build, parse, parse_mac, synthetic_mac
 from tests.support.controller.ranks import DEADLINE, Rank, hello_packet, ready
 from tests.support.controller.running import Loop
 from tests.support.dataplane.targets import PORTS, Target
 
 SWITCH = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", AGGREGATION_PORT)
-IPV6_SWITCH = Endpoint("02:00:00:00:00:fe", "fd00::fe", AGGREGATION_PORT)
+IPV6_SWITCH = Endpoint(synthetic_mac("fd00::fe"), "fd00::fe", AGGREGATION_PORT)
 
 
 def host(port: int, *, ipv6: bool = False) -> Endpoint:
