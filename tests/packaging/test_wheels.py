@@ -131,7 +131,11 @@ def test_extras_install_from_the_wheels_alone(wheels: Mapping[str, Path], tmp_pa
         assert run.returncode == 0, run.stderr
     # The extra `bench` has the other wheel and PyTorch, which is gigabytes.
     pip("install", "-q", "--no-deps", "--no-index", *found, "p4reduce-bench")
-    for command, said in ((["demo", "--help"], ""), (["bench"], "needs the package 'torch'")):
+    for command, said in (
+        (["demo", "--help"], ""),
+        (["demo"], "needs the package 'torch'"),
+        (["bench", "train"], "needs the package 'torch'"),
+    ):
         run = subprocess.run([python, "-I", "-m", "p4reduce", *command], capture_output=True, text=True, timeout=60,
                              check=False)  # fmt: skip
         assert said in run.stderr

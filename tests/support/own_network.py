@@ -162,8 +162,9 @@ def wait_until_up(*links: str) -> None:
 
 def ip(*arguments: str) -> str:
     """Run ip(8) and return its output. Raises AssertionError if it fails."""
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # of sanitizers
     try:
-        return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
+        return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, env=environment).stdout
     except FileNotFoundError:
         pytest.skip("needs ip, from iproute2")
     except subprocess.CalledProcessError as error:

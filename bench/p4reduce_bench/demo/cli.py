@@ -16,6 +16,7 @@ from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench import outputs
 from p4reduce_bench.demo.report import Report
+from p4reduce_bench.gradients.packages import need
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import ChildProcesses
 from p4reduce_bench.processes.switches import (
@@ -77,6 +78,7 @@ def demo(
 ) -> None:
     # fmt: on
     """Train a word-level language model with DDP; the P4 program adds up the gradients, and every sum is checked."""
+    need("torch")
     console = Console(stderr=as_json)
     exit_on_signals()
     with command():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of the extra `gradients`, imported when a model needs them."""
+"""Packages that are imported when a command or a model needs them. Those of models are the extra `gradients`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from p4reduce.errors import P4ReduceError
 EXTRA = "p4reduce-bench[gradients]"
 
 _declared: list[Any] = []  # libraries: the operators that they declare disappear with them
+
+
+def need(name: str) -> None:
+    """Raise ModuleNotFoundError if a package is missing that processes of the command import."""
+    if find_spec(name) is None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def why_not(name: str) -> str | None:

@@ -19,6 +19,7 @@ from p4reduce_bench import outputs, recordings
 from p4reduce_bench.allreduce import grid, links
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.analyze.analysis import Analysis, analyze
+from p4reduce_bench.gradients.packages import need
 from p4reduce_bench.gradients.plan import missing
 from p4reduce_bench.options import TARGETS, JsonFile, Link, Plot, Slots, Target
 from p4reduce_bench.processes.children import ChildProcesses
@@ -67,6 +68,7 @@ def train(
 
     The same seed gives the same parameters and batches to all systems, so that losses are compared in pairs.
     """
+    need("torch")
     console = Console()
     exit_on_signals()
     with command():
