@@ -14,10 +14,10 @@ from pathlib import Path
 from p4reduce.control.finding import Finding
 from p4reduce.transport.addresses import family_of, protocol_of
 from p4reduce.transport.base import SOCKET_BUFFER_BYTES, mtu_advice
-from p4reduce.transport.routes import route_to
+from p4reduce.transport.routes import mtu_of, route_to
 from p4reduce.transport.udp import path_mtu
 
-_SIOCGIFMTU, _SIOCETHTOOL, _SIOCGIFVLAN = 0x8921, 0x8946, 0x8982
+_SIOCETHTOOL, _SIOCGIFVLAN = 0x8946, 0x8982
 _GET_VLAN_VID = 9  # command of SIOCGIFVLAN
 # From <linux/ethtool.h>.
 _GDRVINFO = 0x3
@@ -109,7 +109,7 @@ def way(ip: str, udp_port: int, needed: int, name: str, *, untagged_only: bool =
             )
             return
         mtu = path_mtu(probe)  # of the route, which may be less than the interface's
-        links = struct.unpack("16xi", fcntl.ioctl(probe, _SIOCGIFMTU, struct.pack("16sxxxx", interface.encode())))[0]
+        links = mtu_of(interface)
         if mtu < needed:
             has = f"{interface} has {mtu}"
             what = has if links == mtu else f"the route through {interface} has {mtu}, and the interface {links}"

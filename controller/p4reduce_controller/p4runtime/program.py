@@ -18,6 +18,7 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from p4reduce.protocol.constants import PARENT
+from p4reduce.transport.addresses import is_ipv6, number_in_128_bits
 from p4reduce_controller.p4runtime.builds import DEFAULT_MTU, build_for
 from p4reduce_controller.switches.aggregator import Direction, Heard, Layout, Placement
 from p4reduce_controller.switches.frames import OUTCOMES, Endpoint
@@ -46,7 +47,6 @@ _COUNTERS = {
 }
 _METER = "Ingress.aggregation.hellos"
 _IPV6_BITS = 128
-_IPV4_MAPPED = 0xFFFF << 32
 _MEMBERS = "Ingress.aggregation.admission.counted"
 
 
@@ -226,11 +226,12 @@ class Program:
         return {"mac": endpoint.mac, "ip": self._address(endpoint.ip), "udp_port": endpoint.udp_port}
 
     def _address(self, ip: str) -> int:
-        """Return an address as the tables have it. Where they have IPv6's, an IPv4 address is ::ffff:a.b.c.d."""
-        address = ip_address(ip)
-        if address.version == 6 and not self.knows_ipv6:
+        """Return an address as the tables have it. Raises ValueError for one of IPv6 if they have only IPv4's."""
+        if self.knows_ipv6:
+            return number_in_128_bits(ip)
+        if is_ipv6(ip):
             raise ValueError(f"address {ip}: the switch's program accepts only IPv4")
-        return int(address) | (_IPV4_MAPPED if address.version == 4 and self.knows_ipv6 else 0)
+        return int(ip_address(ip))
 
     def _entry(self, table: str, match: dict[str, Any], action: str, **arguments: Any) -> fy.P4TableEntry:
         name = self._tables[table]

@@ -52,6 +52,12 @@ def unpacked(octets: bytes) -> str:
     return str(ip_address(octets))
 
 
+def number_in_128_bits(ip: str) -> int:
+    """Return an address as the number that it is in tables of switches. An IPv4 address is ::ffff:a.b.c.d there."""
+    address = ip_address(ip)
+    return int(address) | (0xFFFF << 32 if address.version == 4 else 0)
+
+
 def synthetic_mac(octets: bytes) -> bytes:
     """Return the MAC address that stands for a host in the frames of UDP ports, which know only its IP address.
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from p4reduce.transport.addresses import packed
+from p4reduce.transport.addresses import number_in_128_bits
 
 KEY_WORDS = 4
 """The words of a key."""
@@ -24,5 +24,4 @@ def two_words(number: int) -> tuple[int, int]:
 
 def address_words(ip: str) -> tuple[int, int]:
     """Return an IP address as the C code has it: an IPv4 one in its IPv4-mapped form (targets/csrc/ip.h)."""
-    octets = packed(ip)
-    return two_words(int.from_bytes(octets, "big") | (0xFFFF << 32 if len(octets) == 4 else 0))
+    return two_words(number_in_128_bits(ip))
