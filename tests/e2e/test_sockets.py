@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,9 +61,10 @@ def sockets_of(pid: int) -> set[Open]:
 
 def children_of(pid: int) -> Iterator[str]:
     for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield child
-            yield from children_of(int(child))
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            for child in (task / "children").read_text().split():
+                yield child
+                yield from children_of(int(child))
 
 
 def rows() -> dict[Row, list[str]]:

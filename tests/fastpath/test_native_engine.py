@@ -40,9 +40,10 @@ def wake_ups() -> int:
     """Return how often the engines' threads have waited for something so far."""
     found = 0
     for task in Path("/proc/self/task").iterdir():
-        if (task / "comm").read_text().strip() == "gatherer":
-            status = (task / "status").read_text()
-            found += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            if (task / "comm").read_text().strip() == "gatherer":
+                status = (task / "status").read_text()
+                found += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
     return found
 
 

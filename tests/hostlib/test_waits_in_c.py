@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,8 +75,13 @@ def _thread_of_c() -> Path:
     """Return the engine's thread, which Python does not know."""
     known = {thread.native_id for thread in threading.enumerate()}
     tasks = [task for task in Path("/proc/self/task").iterdir() if int(task.name) not in known]
-    (own,) = [task for task in tasks if (task / "comm").read_text().startswith("p4reduce")]
-    return own
+    own = []
+    for task in tasks:
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            if (task / "comm").read_text().startswith("p4reduce"):
+                own.append(task)
+    (one,) = own
+    return one
 
 
 def _switches(task: Path) -> int:

@@ -50,10 +50,9 @@ def change(switch: UdpSwitch, engines: Sequence[Engine], slots: int, timeout: fl
             return ()
         states = [one.states[-1] for one in told]
         most = max(operations for operations, _, _ in states)
-        for engine, (operations, _, _), one in zip(engines, states, told, strict=True):
+        for rank, (engine, (operations, _, _)) in enumerate(zip(engines, states, strict=True)):
             if operations < most:
-                one.states.clear()
-                engine.hold(most, one)
+                [told[rank]] = hold([engine], most)  # a new one, since the old one may still get a late report
         first = states[0][2]
         return (first,) if all(state == (most, True, first) for state in states) else ()
 
