@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from p4reduce.transport.addresses import is_ipv6, join_host_port
 from tests.support.cluster.cabling import CONTROLLER, cable, connect
 from tests.support.cluster.stack import REPEATED, Ranks, Stack, go_on, job, slots_used
-from tests.support.own_network import Namespace, ip, wait_until_up
+from tests.support.own_network import Namespace, ip, wait_until_up, with_ipv6
 from tests.support.waiting import wait_until
 
-SWITCH = "10.0.0.254"
-LINKS = ("link1", "link2")
+SWITCH, SWITCH_IPV6 = "10.0.0.254", "fd00::fe"
+LINKS, ENDS = ("link1", "link2"), ("port1", "port2")
 MAC = "02:00:0a:00:00:01"
 ETHERTYPE = 0x88B5  # for experiments
 BROADCAST = b"\xff" * 6 + bytes.fromhex(MAC.replace(":", "")) + ETHERTYPE.to_bytes(2, "big")
@@ -57,11 +58,26 @@ def equal_paths() -> None:
     ip("route", "add", SWITCH, "src", "10.0.0.1", *ways)
 
 
+def equal_paths_ipv6() -> None:
+    """Route over both links. Each of the host's sockets keeps to one of them while both are up."""
+    of_kernel = Path("/proc/sys/net/ipv6")
+    (of_kernel / "fib_multipath_hash_policy").write_text("1")  # UDP ports count, too
+    for number, link in enumerate(LINKS, 1):
+        with_ipv6(link, f"fd00:{number}::1")
+        (of_kernel / "conf" / link / "ignore_routes_with_linkdown").write_text("1")
+    (of_kernel / "conf/all/ignore_routes_with_linkdown").write_text("1")
+    ip("address", "add", "fd00::1/128", "dev", "lo")
+    ways = [word for link in LINKS for word in ("nexthop", "via", SWITCH_IPV6, "dev", link, "onlink")]
+    ip("-6", "route", "add", SWITCH_IPV6, "src", "fd00::1", *ways)
+
+
 BONDS = {"balance-xor": bond("balance-xor"), "active-backup": bond("active-backup"), "equal paths": equal_paths}
 
 
 @contextlib.contextmanager
-def two_hosts(target: str, make_bond: Callable[[], None]) -> Iterator[tuple[Stack, Namespace, Namespace]]:
+def two_hosts(
+    target: str, make_bond: Callable[[], None], switch: str = SWITCH
+) -> Iterator[tuple[Stack, Namespace, Namespace]]:
     """Run a stack whose switch has ports 1 and 2 to one host, and port 3 to another. Yield it with the hosts."""
     if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc")
@@ -69,18 +85,20 @@ def two_hosts(target: str, make_bond: Callable[[], None]) -> Iterator[tuple[Stac
         switches, bonded, plain = (undo.enter_context(contextlib.closing(Namespace())) for _ in range(3))
         for number, host in enumerate((bonded, plain), 1):
             connect(switches, host, number)
-        for port, link in enumerate(LINKS, 1):
-            cable(switches, f"port{port}", bonded, link, MAC)
+        for port, link in zip(ENDS, LINKS, strict=True):
+            cable(switches, port, bonded, link, MAC)
         cable(switches, "port3", plain, "link3", "02:00:0a:00:00:02")
         with plain.entered():
             ip("address", "add", "10.0.0.2/24", "dev", "link3")
+            if is_ipv6(switch):
+                with_ipv6("link3", "fd00::2")
         with bonded.entered():
             make_bond()
         stack = undo.enter_context(
             Stack(
                 target,
                 [f"{port}=eth:port{port}" for port in (1, 2, 3)],
-                f"{SWITCH}:31314",
+                join_host_port(switch, 31314),
                 enter=switches.entered,
                 options=("--lag", "1,2", "--insecure"),
                 listen=f"{CONTROLLER}:0",
@@ -127,6 +145,25 @@ def test_a_job_goes_on_when_one_link_goes_down_and_then_the_other(bond: str) -> 
                 wait_until(lambda port=port: ports(stack)[port] != "UP", "the switch to notice")
                 go_on(ranks)
                 assert job(stack, "job")["in_trouble"] == []
+        wait_until(lambda: slots_used(stack) == 0, "all slots to be free")
+
+
+@pytest.mark.parametrize("backend", ["c", pytest.param("python", marks=pytest.mark.slow)])
+def test_ranks_take_the_other_path_when_the_switchs_end_goes_down(
+    monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    """The host's own interface stays up, so the kernel lets a connected IPv6 socket keep to its route."""
+    monkeypatch.setenv("P4REDUCE_BACKEND", backend)
+    with two_hosts("native", equal_paths_ipv6, SWITCH_IPV6) as (stack, bonded, plain):
+        with start(stack, bonded, plain) as ranks:
+            go_on(ranks)
+            for down, port in enumerate(ENDS):
+                with stack.enter():
+                    ip("link", "set", ENDS[1 - down], "up")
+                    wait_until_up(ENDS[1 - down])
+                    ip("link", "set", port, "down")
+                wait_until(lambda down=down: ports(stack)[1 + down] != "UP", "the switch to notice")
+                go_on(ranks)
         wait_until(lambda: slots_used(stack) == 0, "all slots to be free")
 
 

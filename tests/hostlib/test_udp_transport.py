@@ -316,6 +316,20 @@ def test_the_one_that_owes_an_answer_is_named(switches: list[socket.socket]) -> 
     transport.close()
 
 
+def test_ranks_keep_their_ports_when_routes_are_looked_up(switches: list[socket.socket], transport: Transport) -> None:
+    transport.send([packet(slot << 1) for slot in range(3)])
+    senders = [switch.recvfrom(2048)[1] for switch in switches]
+    transport.look_up_route()
+    transport.send([packet(slot << 1) for slot in range(3)])
+    arrived = [switch.recvfrom(2048) for switch in switches]
+    assert [sender for _, sender in arrived] == senders
+    for switch, (payload, sender) in zip(switches, arrived, strict=True):
+        switch.sendto(payload, sender)
+    assert sorted(receive(transport, 3)) == [packet(slot << 1) for slot in range(3)]
+    transport.close()
+    transport.look_up_route()
+
+
 def test_one_that_is_gone_is_trouble(switches: list[socket.socket], transport: Transport) -> None:
     switches[1].close()
     transport.send([packet(2)])

@@ -68,6 +68,9 @@ class UdpTransport(threads.Readable):
     def quietest(self) -> None:
         return None
 
+    def look_up_route(self) -> None:
+        """Do nothing: only one path leads to the switch."""
+
     closed = False
 
     def close(self) -> None:

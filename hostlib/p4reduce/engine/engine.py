@@ -18,6 +18,7 @@ from p4reduce.protocol import Operation, Stats
 
 if TYPE_CHECKING:
     from p4reduce.engine.handle import Handle
+    from p4reduce.transport import SharedTransport, Transport
 
 log = logging.getLogger("p4reduce.engine")
 
@@ -83,6 +84,7 @@ class Engine(ABC):
     """
 
     _thread: threading.Thread
+    _transport: Transport | SharedTransport
     """The thread that calls `on_end`."""
 
     def __init__(self, name: str) -> None:
@@ -295,11 +297,15 @@ class Engine(ABC):
         """Return the half that has had no answer for `SILENCE_S`, if there is one."""
 
     def _ask(self, now: float) -> float:
-        """Report a half without an answer, if there is one. Returns the time of the next call, by the same clock."""
+        """Look for a half without an answer. If there is one, report it, and try another path to the switch.
+
+        Returns the time of the next call, by the same clock.
+        """
         if now >= self._ask_at:
             half = self._unanswered()
             self._ask_at = now + (LOOK_S if half is None else SILENCE_S)
             if half is not None:
+                self._transport.look_up_route()
                 self.on_silence(half)
         return self._ask_at
 

@@ -61,7 +61,7 @@ class PythonEngine(Engine):
         """
         super().__init__(name)
         self._seconds = 0.0
-        self._transport = transport
+        self._transport: Transport = transport
         self._worker = worker
         self._switch = switch
         if isinstance(transport, StripedTransport):

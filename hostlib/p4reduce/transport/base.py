@@ -71,6 +71,9 @@ class Transport(Protocol):
         `trouble` and `local_address` are about the same switch. None if there is only one switch.
         """
 
+    def look_up_route(self) -> None:
+        """Let the kernel choose the path to the switch again. May be called from any thread."""
+
     def close(self) -> None:
         """Close the sockets. May be called more than once."""
 
@@ -103,6 +106,9 @@ class SocketTransport:
 
     def quietest(self) -> None:
         return None
+
+    def look_up_route(self) -> None:
+        """Do nothing: frames leave by the socket's interface."""
 
     def close(self) -> None:
         self._socket.close()

@@ -132,6 +132,10 @@ class StripedTransport:
         index = self._quietest()
         return self.switches[index], self._heard_at[index]
 
+    def look_up_route(self) -> None:
+        for part in self.parts:
+            part.look_up_route()
+
     def keep(self, indices: Sequence[int], spares: int = 0) -> Transport:
         """Return a transport to some of the switches only, which replaces this one. Close the other parts.
 
@@ -171,6 +175,10 @@ class SharedTransport:
     @property
     def local_address(self) -> tuple[str, int]:
         return self.parts[0].local_address
+
+    def look_up_route(self) -> None:
+        for part in self.parts:
+            part.look_up_route()
 
     def close(self) -> None:
         for part in self.parts:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 
 from p4reduce.protocol.constants import ECN_ECT_0
 from p4reduce.transport.addresses import family_of
@@ -47,7 +48,8 @@ class UdpTransport(SocketTransport):
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
             source_toward(switch, interface)
-            self._socket.connect((switch.ip, switch.udp_port))
+            self._peer = switch.ip, switch.udp_port
+            self._socket.connect(self._peer)
             self._interface = interface or _interface_toward(switch)
             path = f"the path to {switch}" + (f" through {self._interface!r}" if self._interface else "")
             mtu = mtu_of(self._interface) if self._interface else path_mtu(self._socket)
@@ -66,6 +68,15 @@ class UdpTransport(SocketTransport):
     @property
     def local_address(self) -> tuple[str, int]:
         return self._local_address
+
+    def look_up_route(self) -> None:
+        """Connect the socket once more.
+
+        Over IPv6, a connected socket keeps to its route while the interface is up, even if that of another path is the
+        only one that still has a carrier.
+        """
+        with suppress(OSError):  # no path leads there now, or the transport is closed
+            self._socket.connect(self._peer)
 
     def send(self, payloads: Sequence[bytes]) -> int:
         for sent, payload in enumerate(payloads):
