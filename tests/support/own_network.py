@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 
 CLONE_NEWNET = 0x40000000
 START_UP_S = 20.0
-_THIS_THREADS = "/proc/thread-self/ns/net"
+THIS_THREADS = "/proc/thread-self/ns/net"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -29,12 +29,12 @@ class Namespace:
 
     def __init__(self) -> None:
         """Create a namespace with loopback. Skips the test if that needs root."""
-        former = os.open(_THIS_THREADS, os.O_RDONLY | os.O_CLOEXEC)
+        former = os.open(THIS_THREADS, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if _libc.unshare(CLONE_NEWNET) != 0:
                 pytest.skip(f"needs root, to make a network namespace ({os.strerror(ctypes.get_errno())})")
-            self._descriptor = os.open(_THIS_THREADS, os.O_RDONLY | os.O_CLOEXEC)
-            _enter(former)
+            self._descriptor = os.open(THIS_THREADS, os.O_RDONLY | os.O_CLOEXEC)
+            enter(former)
         finally:
             os.close(former)
         with self.entered():
@@ -46,13 +46,13 @@ class Namespace:
 
         Threads and processes that it starts meanwhile are in the namespace, too.
         """
-        former = os.open(_THIS_THREADS, os.O_RDONLY | os.O_CLOEXEC)
+        former = os.open(THIS_THREADS, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _enter(self._descriptor)
+            enter(self._descriptor)
             try:
                 yield
             finally:
-                _enter(former)
+                enter(former)
         finally:
             os.close(former)
 
@@ -171,7 +171,7 @@ def ip(*arguments: str) -> str:
         raise AssertionError(f"ip {' '.join(arguments)}: {error.stderr}") from error
 
 
-def _enter(descriptor: int) -> None:
+def enter(descriptor: int) -> None:
     if _libc.setns(descriptor, CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "setns")
 

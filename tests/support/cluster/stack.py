@@ -30,7 +30,9 @@ from tests.support.controller.proxy import Proxy
 from tests.support.own_network import Namespace, ip, with_ipv6
 from tests.support.waiting import wait_until
 
+from .forked_child import ForkedChild
 from .rank import Call
+from .rank import main as rank_main
 
 START_UP_S = 60.0
 RANK = Path(__file__).with_name("rank.py")
@@ -229,12 +231,15 @@ class Stack(ChildProcesses):
                 "limits": (limits or {}).get(rank, {}),
                 "host": hosts[rank] if hosts else None,
             }
-            command = [sys.executable, str(RANK), json.dumps(plan)]
             environment = {"OMP_NUM_THREADS": "1"}
             if backends is not None:
                 environment["P4REDUCE_BACKEND"] = backends[rank]
+            name, argument = f"rank {rank} of {job}", json.dumps(plan)
             with namespaces[rank].entered() if namespaces else self.entered():
-                children[rank] = Child(f"rank {rank} of {job}", command, environment)
+                if forget:  # what happens at the interpreter's exit counts
+                    children[rank] = Child(name, [sys.executable, str(RANK), argument], environment)
+                else:
+                    children[rank] = ForkedChild(name, rank_main, argument, environment)
         return Ranks(children)
 
 
