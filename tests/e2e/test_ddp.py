@@ -89,6 +89,7 @@ def test_sparsifiers_train_on_all_ranks_alike(native_udp_stack: Stack, tmp_path:
     assert len({event["digest"] for event in found}) == len(kinds)
 
 
+@pytest.mark.slow
 def test_hosts_of_two_ranks_train_as_four_ranks_do(native_udp_stack: Stack, tmp_path: Path) -> None:
     kinds = ({}, HOSTS, {**HOSTS, "bucket_mb": 25}, {**HOSTS, "bucket_mb": 0.0001}, {**HOSTS, "wrapper": "bf16"})
     four, *hosts, rounded = run(native_udp_stack, "four", [Training(**kind) for kind in kinds], tmp_path, ranks=4)
