@@ -101,7 +101,7 @@ def test_leaving_has_its_deadline_without_a_controller(controller: ScriptedContr
         CollectiveTimeout, match=r"within 0\.3 s that this rank may leave: the connection to the controller at .* broke"
     ):
         restarted.session.leave(timeout=0.3)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 10
     restarted.session.close()
     assert not restarted.session.heard
 
@@ -130,5 +130,5 @@ def test_closing_ends_the_wait_for_a_controller_that_is_away(controller: Scripte
     begun = time.monotonic()
     restarted.session.close()
     wait_for_no_session_thread()
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 10
     assert not restarted.session.heard

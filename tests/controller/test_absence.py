@@ -188,7 +188,7 @@ def test_a_switch_that_hangs_does_not_keep_status_from_telling_of_the_others(
     running.loop.call(running.switches[2].disconnect)
     before = time.monotonic()
     switches = running.look().switches
-    assert time.monotonic() - before < 2
+    assert time.monotonic() - before < 10
     assert [(switch.state, switch.problem, switch.outcomes["hello"]) for switch in switches] == [
         ("Ready", "", 7),
         ("NotReady", "no answer within 0.3 s", 0),

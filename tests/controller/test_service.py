@@ -138,7 +138,7 @@ def test_a_shorter_wait_of_the_hosts_own_names_them_too(running: Running) -> Non
     session = Session(running.address)
     session.join("job", 0, 2, timeout=30)
     with pytest.raises(JoinError, match="ranks that have not joined: 1"):
-        session.wait_ready(lambda: None, timeout=0.5)
+        session.wait_ready(lambda: None, timeout=1.5)
     session.close()
 
 
@@ -214,7 +214,7 @@ def test_a_latecomer_does_not_kill_a_running_job(running: Running) -> None:
 def test_leaving_that_takes_too_long_names_who_is_awaited(running: Running) -> None:
     ranks = running.job(3)
     with pytest.raises(CollectiveTimeout, match="ranks that have not left: 1, 2") as caught:
-        ranks[0].session.leave(timeout=0.5)
+        ranks[0].session.leave(timeout=1.5)
     assert caught.value.awaited == (1, 2)
     assert isinstance(caught.value, TimeoutError)
 
@@ -306,7 +306,7 @@ def test_a_switch_that_fails_is_named_and_the_job_taken_off_all(
 
 def test_the_switch_that_hears_nothing_is_named(over_three: Running) -> None:
     over_three.deaf = {2}
-    error = over_three.rank(0, 1, timeout=0.4).outcome()
+    error = over_three.rank(0, 1, timeout=1.5).outcome()
     assert isinstance(error, JoinError)
     assert "rank 0 joined, but no HELLO from there reached the switch at 127.0.0.1:31316" in str(error)
     assert "31314" not in str(error)

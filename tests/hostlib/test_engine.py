@@ -174,7 +174,7 @@ def test_waits_without_being_busy(ranks: Ranks, switch: UdpSwitch) -> None:
     with ranks(switch, 2) as [rank, straggler]:
         before = time.process_time()
         pass_time(0.5)
-        assert time.process_time() - before < 0.1
+        assert time.process_time() - before < 0.2
         rank.submit(sparse(1, 100))
         pass_time(1.0)
         assert rank.engine.stats.packets_sent < 100

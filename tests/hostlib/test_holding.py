@@ -190,11 +190,11 @@ def test_the_time_limit_goes_on_after_it(ranks: Ranks, switch: UdpSwitch) -> Non
         rank = everyone[0]
         hold([rank.engine])
         began = time.monotonic()
-        rank.submit(sparse(1), timeout=1.0)
-        pass_time(0.6)
+        rank.submit(sparse(1), timeout=2.0)
+        pass_time(1.5)
         rank.engine.go_on(0, 0)
         assert "waiting for rank 1" in str(rank.error())
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 3.5
 
 
 @pytest.mark.parametrize("end", ["close", "fail"])

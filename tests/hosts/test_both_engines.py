@@ -158,7 +158,7 @@ def test_a_failure_of_one_rank_ends_what_its_host_waits_for(hosts: tuple[int, ..
         began = time.monotonic()
         job.engines[fails].fail(P4ReduceError("it was left"))
         errors = [each.wait() for each in pending]
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10
     assert str(errors.pop(fails)) == "it was left"
     for error in errors:
         assert isinstance(error, JobAborted)
