@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
-from p4reduce.control.diagnostics import cannot_listen, of_os
+from p4reduce.control.diagnostics import cannot_listen, of_os, plain_host
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_targets import offloads
 from p4reduce_targets.launch import with_parent_death_signal
@@ -196,7 +196,7 @@ def _free_address(address: str) -> str:
     if address.startswith("unix:"):
         return address
     host, _, port = address.rpartition(":")
-    plain = host.strip("[]")
+    plain = plain_host(host)
     family = socket.AF_INET6 if ":" in plain else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

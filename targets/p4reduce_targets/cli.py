@@ -273,9 +273,8 @@ def _check_address(address: str, *, insecure: bool) -> None:
     """Raise ValueError unless P4Runtime may listen at this address."""
     if address.startswith("unix:"):
         return
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"--grpc {address!r}: accepted are HOST:PORT and unix:PATH")
+    diagnostics.check_address("--grpc", address, "127.0.0.1:9559 (or unix:PATH)", least=0, of_grpc=False)
+    host = address.rpartition(":")[0]
     try:
         local = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -21,7 +21,9 @@ from tests.support.certificates import self_signed
 from tests.support.scripted_controller import Answers, Refuses, serving
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1:7700", "[::1]:7700", "a.example:1", "unix:/run/p4", "dns:///a.example:7"])
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1:7700", "[::1]:7700", "[fe80::1%d0]:7", "a.example:1", "unix:/run/p4", "dns:///a.b:7"]
+)
 def test_addresses(text: str) -> None:
     diagnostics.check_address("--controller", text, "127.0.0.1:7700")
 
@@ -38,6 +40,11 @@ def test_addresses(text: str) -> None:
         ("https://a.example", "leave out https://"),
         ("::1", "write an IPv6 address in brackets, as in [::1]:7700"),
         ("::1:7700", "write an IPv6 address in brackets, as in [::1]:7700"),
+        ("[::1]", "the port is missing"),
+        ("[::1:7700", "[::1 is not an IPv6 address in brackets"),
+        ("[::1]x:7700", "[::1]x is not an IPv6 address in brackets"),
+        ("[fd00::zz]:7700", "[fd00::zz] is not an IPv6 address in brackets"),
+        ("[fe80::1]:7700", "a link-local address needs its zone, as in [fe80::1%eth0]:7700"),
         ("a.example:http", "http is not a port number"),
         ("a.example:0", "0 is not a port number"),
         ("a.example:65536", "65536 is not a port number"),
@@ -49,6 +56,24 @@ def test_what_is_no_address(text: str, advice: str) -> None:
     assert str(caught.value) == f"--controller {text}: must be HOST:PORT, as in 127.0.0.1:7700; {advice}"
     with pytest.raises(JoinError, match="must be HOST:PORT"):  # at once, and not after a time-out
         open_channel(text, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("[FD00:0:0::FE]:7700", "[fd00::fe]:7700"),
+        ("[FE80:0::1%25D0]:7700", "[fe80::1%D0]:7700"),
+        ("[::\0]:7700", "[::\0]:7700"),
+        ("[0:0:0:0:0:ffff:7f00:1]:1", "[::ffff:127.0.0.1]:1"),
+        ("[::zz]:7700", "[::zz]:7700"),
+        ("::1", "::1"),
+        ("A.example:7700", "A.example:7700"),
+        ("", ""),
+    ],
+)
+def test_each_address_has_one_text(text: str, canonical: str) -> None:
+    assert diagnostics.canonical_address(text) == canonical
+    assert diagnostics.canonical_address(canonical) == canonical
 
 
 def test_who_has_the_port() -> None:

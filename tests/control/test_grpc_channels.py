@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import rpc
 from p4reduce.control.grpc_channels import grpc_target, open_aio_channel, open_grpc_channel
+from tests.support.certificates import self_signed
 from tests.support.own_network import Namespace, ip
 from tests.support.scripted_controller import Answers, serving
 
@@ -59,7 +61,7 @@ def test_the_environments_proxy_is_not_used(address: str) -> None:
     [
         ("[fe80::77%d0]:7700", "[fe80::77%25d0]:7700"),
         ("[fe80::77%25d0]:7700", "[fe80::77%25d0]:7700"),
-        ("[::1]:7700", "[::1]:7700"),
+        ("[0:0::1]:7700", "[::1]:7700"),
         ("10.0.0.1:7700", "10.0.0.1:7700"),
         ("host:7700", "host:7700"),
         ("unix:/run/a%20b", "unix:/run/a%20b"),
@@ -67,6 +69,21 @@ def test_the_environments_proxy_is_not_used(address: str) -> None:
 )
 def test_a_zone_is_not_an_escaped_byte(address: str, target: str) -> None:
     assert grpc_target(address) == target
+
+
+def test_a_certificate_names_an_address_in_whatever_spelling(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path, "one", "IP:::1")
+    server = grpc.server(ThreadPoolExecutor(2))
+    rpc.add_JobsServicer_to_server(Answers(), server)  # type: ignore[no-untyped-call]
+    pair = key.read_bytes(), certificate.read_bytes()
+    try:
+        port = server.add_secure_port("[::1]:0", grpc.ssl_server_credentials([pair]))
+    except RuntimeError:
+        pytest.skip("this machine has no IPv6")
+    server.start()
+    with open_grpc_channel(f"[0:0:0::1]:{port}", grpc.ssl_channel_credentials(pair[1])) as channel:
+        rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=10)
+    server.stop(None)
 
 
 HEARD = """

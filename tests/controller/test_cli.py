@@ -200,8 +200,10 @@ def test_a_port_that_is_taken() -> None:
         ("http://127.0.0.1:9559", "leave out http://"),
     ],
 )
-def test_a_switch_address_that_is_none(address: str, advice: str) -> None:
+def test_a_switch_address_that_is_none(address: str, advice: str, tmp_path: Path) -> None:
     assert advice in controller("--switch", address)
+    ca, _ = self_signed(tmp_path, "ca")
+    assert advice in controller("--switch", address, "--switch-ca", str(ca))
 
 
 @pytest.mark.parametrize(

@@ -281,10 +281,10 @@ class TestState:
 class TestSettings:
     def test_places(self) -> None:
         assert parse_store("etcd://a:1,b") == (["a:1", "b:2379"], "/p4reduce")
-        assert parse_store("etcd://[::1]:7/lab/one/") == (["[::1]:7"], "/lab/one")
+        assert parse_store("etcd://[0::1]:7/lab/one/") == (["[::1]:7"], "/lab/one")
 
     @pytest.mark.parametrize(
-        "text", ["", "etcd:", "etcd://", "http://a:1", "etcd://a:x", "etcd://u:p@a:1", "etcd://a,a"]
+        "text", ["", "etcd:", "etcd://", "http://a:1", "etcd://a:x", "etcd://u:p@a:1", "etcd://a,a", "etcd://::1:2379"]
     )
     def test_what_is_no_place(self, text: str) -> None:
         with pytest.raises(SettingsError, match="must "):

@@ -139,6 +139,16 @@ def test_one_switch_need_not_be_a_list(tmp_path: Path) -> None:
     assert (config.target, config.address.mac, settings.uplink) == ("a:1", "02:00:00:00:00:01", ["a:1:2=b:1"])
 
 
+def test_spellings_of_an_address_name_one_switch() -> None:
+    one, other = "[0:0::1]:1", "[::0:1]:1"
+    options = {"switch": [one, "b:2"], "address": ["10.0.0.1", "10.0.0.2"], "switch_insecure": True}
+    spine, leaf = specs_of(load(None, options | {"uplink": [f"b:2:3={other}"]}))
+    assert (spine.name, spine.target, leaf.uplinks) == ("[::1]:1", "[::1]:1", ((3, "[::1]:1"),))
+    assert specs_of(load(None, options | {"spare": [other]}))[0].spare
+    tables = [{"switch": one, "address": "10.0.0.1"}, {"switch": "b:2", "uplink": {"port": 3, "to": other}}]
+    assert specs_of(load(None, {"switches": tables, "switch_insecure": True}))[1].uplinks == ((3, "[::1]:1"),)
+
+
 TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
 
 
@@ -146,6 +156,7 @@ TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
     ("options", "text"),
     [
         (TWO | {"switch": ["a:1", "a:1"]}, "--switch a:1, a:1: give one or more different"),
+        (TWO | {"switch": ["[::1]:1", "[0:0::1]:1"]}, "--switch [::1]:1, [0:0::1]:1: give one or more different"),
         (TWO | {"switch": []}, "--switch : give one or more different"),
         (TWO | {"address": ["10.0.0.1"]}, "--address 10.0.0.1 for 2 switches: give one for each"),
         (TWO | {"address": ["10.0.0.1"] * 2}, "no two alike"),

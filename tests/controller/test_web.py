@@ -148,6 +148,9 @@ def test_nothing_can_be_changed(site: Site) -> None:
     [
         ({"page": "0.0.0.0:0"}, "--page 0.0.0.0:0 is open to other hosts without TLS"),
         ({"page": "here"}, "--page here: must be HOST:PORT"),
+        ({"page": "unix:/run/page"}, "--page unix:/run/page: must be HOST:PORT"),
+        ({"page": "::1:0"}, "--page ::1:0: must be HOST:PORT, .*; write an IPv6 address in brackets"),
+        ({"metrics": "[::1"}, r"--metrics \[::1: must be HOST:PORT"),
         ({"metrics": "127.0.0.1:99999"}, "--metrics 127.0.0.1:99999: must be HOST:PORT"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 from p4reduce.control import diagnostics
 from p4reduce.control.certificates import CertificateError, TlsFiles
+from p4reduce.control.diagnostics import canonical_address
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce.transport.frames import IPV4_AND_UDP_BYTES, IPV6_AND_UDP_BYTES
 from p4reduce_controller.base.limits import Rates
@@ -252,7 +253,7 @@ class Settings:
 
     def spares(self) -> set[str]:
         """Return the names of the switches that are spares. Raises SettingsError."""
-        names, spares = self._names(), set(self.spare)
+        names, spares = self._names(), set(map(canonical_address, self.spare))
         if strange := sorted(spares - set(names)):
             raise SettingsError(f"spare {strange[0]}: it is not a switch; the switches are {', '.join(names)}")
         for name, one in self._tables():
@@ -268,7 +269,11 @@ class Settings:
         return [(_name_of(one), one) for one in self.switches]
 
     def _names(self) -> list[str]:
-        return [name for name, _ in self._tables()] or self.switch
+        return [name for name, _ in self._tables()] or self._targets()
+
+    def _targets(self) -> list[str]:
+        """Return the P4Runtime servers. Each is written in one way, since it also identifies the switch."""
+        return list(map(canonical_address, self.switch))
 
     def switch_configs(self) -> list[SwitchConfig]:
         """Return the configuration of each switch. Raises SettingsError."""
@@ -307,7 +312,7 @@ class Settings:
                 drop_rate=self.drop_rate,
                 hello_rate=self.hello_rate,
             )
-            for target, address, mac in zip(self.switch, addresses, macs, strict=True)
+            for target, address, mac in zip(self._targets(), addresses, macs, strict=True)
         ]
 
     def serving_tls(self) -> TlsFiles | None:
@@ -320,7 +325,7 @@ class Settings:
     def switch_tls(self) -> TlsFiles | None:
         """Return the certificates for connections to switches; None for plain text. Raises SettingsError."""
         targets = [config.target for config in self.switch_configs()]
-        for target in targets if not self.switch_ca else ():
+        for target in targets:
             try:
                 diagnostics.check_address("--switch", target, "127.0.0.1:9559")
             except ValueError as error:
@@ -352,7 +357,7 @@ class Settings:
     def _check_several(self, addresses: list[tuple[str, int]]) -> None:
         """Refuse for several switches what is only meaningful for one."""
         switches = len(self.switch)
-        if len(set(self.switch)) != switches or not switches:
+        if len(set(self._targets())) != switches or not switches:
             raise SettingsError(f"--switch {', '.join(self.switch)}: give one or more different addresses")
         if len(addresses) != switches or len(set(addresses)) != switches:
             raise SettingsError(
@@ -377,7 +382,8 @@ class Settings:
 def _name_of(table: Mapping[str, Any]) -> str:
     """Return the name of a switch in [[switches]]: by default its address, alone or as the only one of a list."""
     switch = table.get("switch")
-    return str(table.get("name") or (switch[0] if isinstance(switch, list) and switch else switch))
+    name = table.get("name") or (switch[0] if isinstance(switch, list) and switch else switch)
+    return canonical_address(str(name))
 
 
 SCHEMA = settings_of(Settings)

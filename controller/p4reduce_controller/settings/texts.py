@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ipaddress import IPv4Network
 from typing import Any
 
+from p4reduce.control.diagnostics import canonical_address, check_address
 from p4reduce.protocol.constants import AGGREGATION_PORT
 from p4reduce.transport.addresses import split_host_port, why_not_a_host
 from p4reduce_controller.base.schema import SettingsError
@@ -55,7 +56,7 @@ def parse_uplink(text: str) -> tuple[str, int, str]:
     name, _, port = uplink.rpartition(":")
     if not name or not port.isdigit() or not to:
         raise SettingsError(f"--uplink {text}: must be LEAF:PORT=SPINE, as 127.0.0.1:9560:2=127.0.0.1:9559")
-    return name, int(port), to
+    return canonical_address(name), int(port), canonical_address(to)
 
 
 def parse_ports(text: str) -> list[int]:
@@ -93,7 +94,7 @@ def as_uplinks(ways: object) -> tuple[NamedUplink, ...]:
     for way in ways if isinstance(ways, list) else [ways]:
         if not isinstance(way, dict) or way.keys() != {"port", "to"}:
             raise SettingsError(f"uplink = {way!r}: accepted is as {{ port = 3, to = 'spine' }}, or a list of these")
-        found.append((as_port(way["port"]), str(way["to"])))
+        found.append((as_port(way["port"]), canonical_address(str(way["to"]))))
     return tuple(found)
 
 
@@ -116,10 +117,14 @@ def parse_store(text: str) -> tuple[list[str], str]:
         raise refused
     listed, _, prefix = text.removeprefix(_STORE_SCHEME).partition("/")
     members = [one if ":" in one.rpartition("]")[2] else f"{one}:{_ETCD_PORT}" for one in listed.split(",")]
+    members = list(map(canonical_address, members))
     for member in members:
-        host, _, port = member.rpartition(":")
-        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16) or "@" in host:
+        if "@" in member:
             raise refused
+        try:
+            check_address(f"--store {text}: member", member, f"127.0.0.1:{_ETCD_PORT}", of_grpc=False)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
     if len(set(members)) != len(members):
         raise SettingsError(f"--store {text}: the members must differ")
     return members, f"/{prefix.strip('/')}" if prefix.strip("/") else _STORE_PREFIX

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from p4reduce.control.diagnostics import plain_host
 from p4reduce_controller.base.clock import with_timeout
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.base.tasks import cancel_and_wait
@@ -287,7 +288,7 @@ async def until_gone(address: str) -> None:
     refusals = 0
     while refusals < _LISTEN_REFUSALS:
         try:
-            reader, writer = await with_timeout(asyncio.open_connection(host.strip("[]"), int(port)), _CONNECT_TIMEOUT)
+            reader, writer = await with_timeout(asyncio.open_connection(plain_host(host), int(port)), _CONNECT_TIMEOUT)
         except ConnectionRefusedError:
             refusals += met
         except (OSError, asyncio.TimeoutError):

@@ -110,7 +110,7 @@ class Web:
         self._runners.append(runner)
         context = _ServerContext.of(tls) if tls is not None else None
         try:
-            await web.TCPSite(runner, host.strip("[]"), port, ssl_context=context).start()
+            await web.TCPSite(runner, diagnostics.plain_host(host), port, ssl_context=context).start()
         except OSError as error:
             why = diagnostics.cannot_listen(listen) or diagnostics.of_os(error)
             raise ListenError(f"cannot serve on {option} {listen}: {why}") from None
@@ -208,9 +208,11 @@ def _health(unavailable: Unavailable | None) -> web.Response:
 
 
 def _address(option: str, listen: str) -> tuple[str, int]:
+    try:
+        diagnostics.check_address(option, listen, "127.0.0.1:9090", least=0, of_grpc=False)
+    except ValueError as error:
+        raise ListenError(str(error)) from None
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise ListenError(f"{option} {listen}: must be HOST:PORT, as in 127.0.0.1:9090")
     return host, int(port)
 
 

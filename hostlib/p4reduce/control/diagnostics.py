@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import ssl
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -123,11 +124,14 @@ def read_token(file: str | Path) -> str:
     return token
 
 
-def check_address(what: str, text: str, example: str, least: int = 1) -> None:
-    """Raise ValueError unless `text` is HOST:PORT, with a port of at least `least`, or in another form of gRPC's."""
-    if text.startswith(_OTHER_FORMS):
+def check_address(what: str, text: str, example: str, least: int = 1, *, of_grpc: bool = True) -> None:
+    """Raise ValueError unless `text` is HOST:PORT, with a port of at least `least`.
+
+    of_grpc: accept gRPC's other forms, too.
+    """
+    if of_grpc and text.startswith(_OTHER_FORMS):
         return
-    host, _, port = text.rpartition(":")
+    host, _, port = (text, "", "") if text.endswith("]") else text.rpartition(":")
     scheme, slashes, rest = text.partition("://")
     if slashes:
         advice = f"; leave out {scheme}://" if rest else ""
@@ -139,9 +143,37 @@ def check_address(what: str, text: str, example: str, least: int = 1) -> None:
         advice = "; the port is missing" if ":" not in text or not port else "; the host is missing"
     elif not (port.isascii() and port.isdigit() and least <= int(port) < 65536):
         advice = f"; {port} is not a port number"
+    elif "[" in host and (wrong := _wrong_in_brackets(host)):
+        advice = f"; {wrong}"
     else:
         return
     raise ValueError(f"{what} {text}: must be HOST:PORT, as in {example}{advice}")
+
+
+def _wrong_in_brackets(host: str) -> str:
+    """Return why the text is not an IPv6 address in brackets that can be reached; "" if it is."""
+    try:
+        address = IPv6Address(plain_host(host) if host.startswith("[") and host.endswith("]") else "")
+    except ValueError:
+        return f"{host} is not an IPv6 address in brackets"
+    if address.is_link_local and address.scope_id is None:
+        return "a link-local address needs its zone, as in [fe80::1%eth0]:7700"
+    return ""
+
+
+def canonical_address(address: str) -> str:
+    """Return HOST:PORT with an IPv6 address as the system writes it (RFC 5952). Anything else is returned unchanged.
+
+    Texts of one address are then equal. gRPC compares them with the addresses in certificates.
+    """
+    host, bracket, port = address.partition("]")
+    ip, percent, zone = plain_host(host).partition("%")
+    if not (bracket and host.startswith("[")):
+        return address
+    try:
+        return f"[{socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, ip))}{percent}{zone}]{port}"
+    except (OSError, ValueError):
+        return address
 
 
 def plain_host(host: str) -> str:

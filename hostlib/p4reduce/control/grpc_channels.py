@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import grpc
 import grpc.aio
 
+from p4reduce.control.diagnostics import canonical_address
+
 Options = Sequence[tuple[str, int | str]]
 PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 """Variables from which gRPC takes a proxy's address, for programs whose channels are made elsewhere."""
@@ -39,6 +41,9 @@ def open_aio_channel(
 
 
 def grpc_target(address: str) -> str:
-    """Return the address with `%25` for the `%` of an IPv6 zone, since gRPC would read `%d0` as an escaped byte."""
-    host, bracket, port = address.rpartition("]")
+    """Return an address for gRPC: an IPv6 address in its canonical form, with `%25` for the `%` of a zone.
+
+    gRPC would read `%d0` as an escaped byte.
+    """
+    host, bracket, port = canonical_address(address).rpartition("]")
     return host.replace("%25", "%").replace("%", "%25") + bracket + port if host.startswith("[") else address

@@ -157,6 +157,6 @@ def _source_toward(switch: Switch, interface: str) -> str:
     except OSError as error:
         names = ", ".join(name for _, name in socket.if_nameindex())
         raise TransportError(
-            f"interface {interface!r} has no {protocol_of(switch.ip)} address ({error.strerror}); this host's "
+            f"interface {interface!r} has no {protocol_of(switch.ip)} address ({error.strerror or error}); this host's "
             f"interfaces are {names}"
         ) from error
