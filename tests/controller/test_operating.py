@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
+import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -16,6 +20,7 @@ from typer.testing import CliRunner
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import messages
 from p4reduce.control.finding import Finding
+from p4reduce.transport import Switch, TransportError, open_transport, routes
 from p4reduce_controller.commands import access, operating, shell, views
 from p4reduce_controller.commands.views import Rates
 from p4reduce_controller.doctor import cli as doctor
@@ -255,17 +260,46 @@ def test_a_way_over_ipv6() -> None:
     ("protocol", "network_there", "there"),
     [("IPv4", "10.9.1.0/24", "10.9.1.1"), ("IPv6", "fd00:10::/64", "fd00:10::1")],
 )
-def test_the_mtu_of_a_route_counts(protocol: str, network_there: str, there: str) -> None:
+def test_the_mtu_of_a_route_is_compared(protocol: str, network_there: str, there: str) -> None:
     with own_network(protocol) as network:
         locked = ["lock"] if protocol == "IPv4" else []  # IPv6 has no fragments on the way
         ip("route", "add", network_there, "dev", network.host, "mtu", *locked, "1300")
         found = {one.subject: one for one in host.way(there, 31314, 1400, "one")}
-        assert found["MTU to one"].verdict == "problem"
+        assert found["MTU to one"].verdict == "warning"  # ranks do not use it
         assert "the route through host0 has 1300, and the interface 1500" in found["MTU to one"].found
         assert f"packets with their {protocol} headers are up to 1400 bytes" in found["MTU to one"].found
         advice = f"see `ip route get {there}` for the route's mtu, or give the controller --mtu 1300"
         assert found["MTU to one"].advice == advice
         assert {one.verdict for one in host.way(there, 31314, 1106, "one") if "MTU" in one.subject} == {"ok"}
+
+
+@pytest.mark.root
+def test_a_host_without_an_address_of_the_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "_TENTATIVE_S", 0.1)
+    with own_network("IPv6") as network:
+        ip("-6", "address", "flush", "dev", network.host, "scope", "global")
+        ip("-6", "route", "replace", "fd00:10::/64", "dev", network.host)
+        [finding] = host.way("fd00:10::1", 31314, 1106, "one")
+        assert (finding.verdict, finding.subject) == ("problem", "route to one")
+        assert "it has no IPv6 address that can be used" in finding.found
+        ip("-6", "route", "replace", "blackhole", "fd00:20::/64")
+        [finding] = host.way("fd00:20::1", 31314, 1106, "one")
+        assert "a route of this host drops them; see `ip route get fd00:20::1`" in finding.found
+
+
+def test_a_kernel_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WithoutIpv6(socket.socket):
+        def __init__(self, family: int = socket.AF_INET, *more: Any, **named: Any) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+            super().__init__(family, *more, **named)
+
+    monkeypatch.setattr(socket, "socket", WithoutIpv6)
+    [finding] = host.way("::1", 31314, 1106, "one")
+    assert "its kernel has no IPv6" in finding.found
+    for kind in ("udp", "raw"):
+        with pytest.raises(TransportError, match="its kernel has no IPv6"):
+            open_transport(kind, Switch("::1", 31314, "02:00:00:00:00:01"))
 
 
 def test_a_clock_that_is_wrong_is_found() -> None:

@@ -73,6 +73,8 @@ def test_a_port_that_nobody_has_is_told(closed: int) -> None:
         (errno.ENETUNREACH, "Network is unreachable: this host has no route there"),
         (errno.EHOSTUNREACH, "No route to host: no host answers for that address"),
         (errno.ENETDOWN, "Network is down: the interface is down"),
+        (errno.EADDRNOTAVAIL, "Cannot assign requested address: it has no IPv4 address that can be used"),
+        (errno.EAFNOSUPPORT, "Address family not supported by protocol: its kernel has no IPv4"),
         (errno.ENOBUFS, "No buffer space available"),
     ],
 )

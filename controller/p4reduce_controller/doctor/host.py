@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import platform
 import socket
@@ -13,8 +14,8 @@ from pathlib import Path
 
 from p4reduce.control.finding import Finding
 from p4reduce.transport.addresses import family_of, protocol_of
-from p4reduce.transport.base import SOCKET_BUFFER_BYTES, mtu_advice
-from p4reduce.transport.routes import mtu_of, route_to
+from p4reduce.transport.base import SOCKET_BUFFER_BYTES, Switch, explain_refusal, mtu_advice
+from p4reduce.transport.routes import mtu_of, route_to, source_toward
 from p4reduce.transport.udp import path_mtu
 
 _SIOCETHTOOL, _SIOCGIFVLAN = 0x8946, 0x8982
@@ -93,13 +94,15 @@ def way(ip: str, udp_port: int, needed: int, name: str, *, untagged_only: bool =
     untagged_only: the switch admits no workers in VLANs.
     """
     subject = f"route to {name}"
-    with socket.socket(family_of(ip), socket.SOCK_DGRAM) as probe:
+    with contextlib.ExitStack() as stack:
+        switch = Switch(ip, udp_port)
         try:
+            source_toward(switch)
+            probe = stack.enter_context(socket.socket(family_of(ip), socket.SOCK_DGRAM))
             probe.connect((ip, udp_port))
         except OSError as error:
-            yield Finding(
-                subject, "problem", f"no route to {ip}: {error.strerror}", "give this host a route to the aggregator"
-            )
+            advice = f"give this host a route to the aggregator, and an {protocol_of(ip)} address"
+            yield Finding(subject, "problem", explain_refusal(error, switch), advice)
             return
         try:
             interface = route_to(ip).interface
@@ -117,7 +120,7 @@ def way(ip: str, udp_port: int, needed: int, name: str, *, untagged_only: bool =
             narrow = f"see `ip route get {ip}` for the route's mtu" if mtu < links else ""
             yield Finding(
                 f"MTU to {name}",
-                "problem",
+                "problem" if links < needed else "warning",  # ranks use the interface's
                 f"{what}, and packets with their {protocol_of(ip)} headers are up to {needed} bytes",
                 "; ".join(filter(None, (raise_it, narrow))) + mtu_advice(needed, mtu, ip=ip),
             )

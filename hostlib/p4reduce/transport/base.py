@@ -146,12 +146,15 @@ _REFUSALS = {
     errno.ENETUNREACH: "this host has no route there",
     errno.EHOSTUNREACH: "no host answers for that address; check the cable, the route, and the switch's ports",
     errno.ENETDOWN: "the interface is down",
+    errno.EADDRNOTAVAIL: "it has no {protocol} address that can be used; see `ip address`",
+    errno.EAFNOSUPPORT: "its kernel has no {protocol}",
 }
 
 
 def explain_refusal(error: OSError, switch: Switch) -> str:
     """Return in words why this host's kernel refuses packets to the switch, and what to do about it."""
-    advice = _REFUSALS.get(error.errno or 0, "").format(switch=switch, iptables=iptables(switch))
+    advice = _REFUSALS.get(error.errno or 0, "")
+    advice = advice.format(switch=switch, iptables=iptables(switch), protocol=protocol_of(switch.ip))
     said = f"this host cannot send packets to {switch}: {error.strerror or error}"
     return f"{said}: {advice}" if advice else said
 

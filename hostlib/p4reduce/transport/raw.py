@@ -20,6 +20,7 @@ from p4reduce.transport.base import (
     TransportError,
     check_mtu,
     enlarge_buffers,
+    explain_refusal,
     lost,
 )
 from p4reduce.transport.ecn import with_mark
@@ -57,7 +58,11 @@ class RawTransport(SocketTransport):
         self._ipv6 = is_ipv6(switch.ip)
         self._headers_size = ETHERNET.size + ip_and_udp_bytes(switch.ip)
         with contextlib.ExitStack() as undo:
-            self._port_holder = undo.enter_context(socket.socket(family_of(switch.ip), socket.SOCK_DGRAM))
+            try:
+                self._port_holder = undo.enter_context(socket.socket(family_of(switch.ip), socket.SOCK_DGRAM))
+            except OSError as error:
+                why = explain_refusal(error, switch)
+                raise TransportError(f"no UDP socket to the switch at {switch}: {why}") from error
             self._interface = interface or interface_toward(switch)
             self._ip = _source_toward(switch, self._interface)
             # ifr_hwaddr is a `struct sockaddr`, in which the address follows 2 bytes of family.

@@ -110,7 +110,7 @@ def source_toward(switch: Switch, interface: str | None = None) -> str:
         if not (is_ipv6(switch.ip) and (is_loopback or why_not_a_host(source))):
             return source
         if time.monotonic() >= deadline:
-            raise OSError(errno.EADDRNOTAVAIL, "it has no IPv6 address that can be used; see `ip -6 address`")
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
         time.sleep(_POLL_S)
 
 

@@ -41,7 +41,8 @@ class UdpTransport(SocketTransport):
         try:
             self._socket = socket.socket(family_of(switch.ip), socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         except OSError as error:
-            raise TransportError(f"no UDP socket to the switch at {switch}: {error.strerror}") from error
+            why = explain_refusal(error, switch)
+            raise TransportError(f"no UDP socket to the switch at {switch}: {why}") from error
         try:
             enlarge_buffers(self._socket)
             set_options(self._socket)
