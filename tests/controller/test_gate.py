@@ -171,9 +171,10 @@ def test_the_log_is_bounded_and_may_be_moved_away(tmp_path: Path) -> None:
     assert len(lines) <= REFUSALS_PER_S * BURST_S + 5
     assert all(len(line) < 1000 for line in lines)
     log.rename(tmp_path / "other.jsonl.1")
-    audit.note(ANYONE, "abort", "ok")
+    audit.note(ANYONE, "abort", "ok", peer="ipv6:%5Bfd00::1%5D:40000")
     [line] = log.read_text().splitlines()
     assert json.loads(line)["left_out_before"] > 800
+    assert json.loads(line)["peer"] == "ipv6:[fd00::1]:40000"  # as the page names it
     audit.close()
 
 

@@ -21,6 +21,7 @@ from p4reduce_controller.tenants.gate import Peers
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, REFUSAL_DELAY, Pace
 from tests.support.controller.running import Running
 from tests.support.controller.web import BEARER, TOKEN, Site
+from tests.support.loopbacks import bound
 
 
 @pytest.fixture
@@ -141,6 +142,19 @@ def test_nothing_can_be_changed(site: Site) -> None:
         answer.read()
         assert answer.status == 405
     connection.close()
+
+
+@pytest.mark.parametrize("host", ["[::]", "[0:0::0]"])
+def test_all_ipv6_addresses_include_ipv4(running: Running, host: str) -> None:
+    bound("::1").close()  # or the test is skipped
+    with Site(running, page=f"{host}:0", insecure=True) as site:
+        here, _, port = site.web.page.rpartition(":")
+        assert here == "[::]"
+        for address in ("::1", "127.0.0.1"):
+            connection = http.client.HTTPConnection(address, int(port), timeout=10)
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200
+            connection.close()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from p4reduce_controller.base.limits import Bucket
 from p4reduce_controller.base.schema import SettingsError
@@ -39,7 +40,10 @@ class Audit:
                 raise SettingsError(f"--audit-log {path}: {error.strerror}") from None
 
     def note(self, caller: Caller, what: str, outcome: str, *, refused: bool = False, **more: Any) -> None:
-        """Write an entry. `outcome`: "ok", or why the request failed."""
+        """Write an entry. `outcome`: "ok", or why the request failed.
+
+        peer: as gRPC names it, in which the brackets of an IPv6 address are escaped.
+        """
         if self._file is None:
             return
         if refused and self._is_too_much(caller.tenant):
@@ -51,7 +55,7 @@ class Audit:
             "role": caller.role.name.lower(),
             "tenant": caller.tenant,
             "what": what,
-            **{key: _short(value) for key, value in more.items()},
+            **{key: _short(unquote(value) if key == "peer" else value) for key, value in more.items()},
             "outcome": _short(outcome),
         }
         if self._left_out:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -110,7 +111,7 @@ class Web:
         self._runners.append(runner)
         context = _ServerContext.of(tls) if tls is not None else None
         try:
-            await web.TCPSite(runner, diagnostics.plain_host(host), port, ssl_context=context).start()
+            await _site_of(runner, diagnostics.plain_host(host), port, context).start()
         except OSError as error:
             why = diagnostics.cannot_listen(listen) or diagnostics.of_os(error)
             raise ListenError(f"cannot serve on {option} {listen}: {why}") from None
@@ -212,8 +213,16 @@ def _address(option: str, listen: str) -> tuple[str, int]:
         diagnostics.check_address(option, listen, "127.0.0.1:9090", least=0, of_grpc=False)
     except ValueError as error:
         raise ListenError(str(error)) from None
-    host, _, port = listen.rpartition(":")
+    host, _, port = diagnostics.canonical_address(listen).rpartition(":")
     return host, int(port)
+
+
+def _site_of(runner: web.AppRunner, host: str, port: int, context: ssl.SSLContext | None) -> web.BaseSite:
+    """Return the site at this address. At `::`, it serves IPv4 as well, as gRPC does. Raises OSError."""
+    if host == "::" and socket.has_dualstack_ipv6():
+        sock = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
+        return web.SockSite(runner, sock, ssl_context=context)
+    return web.TCPSite(runner, host, port, ssl_context=context)
 
 
 class _ServerContext(ssl.SSLContext):
