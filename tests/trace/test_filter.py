@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+from itertools import product
+
 import pytest
 
 from p4reduce.trace.live import only_udp
@@ -42,3 +46,19 @@ def test_both_directions_of_each_port(version: int) -> None:
         to_port = frame_of(*ENDS[version], port, source_port=1)
         from_port = frame_of(*ENDS[version], 1, source_port=port)
         assert passes(program, to_port) == passes(program, from_port) == (port in ports)
+
+
+@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize("more", [0, 63])
+def test_tags_are_passed_over(version: int, more: int) -> None:
+    """Frames that a switch sends to hosts in VLANs still have their tags here."""
+    program = only_udp([*range(40000, 40000 + more), 31314])
+    for outer, inner in product((0x8100, 0x88A8, 0x9100), (0x8100, 0x88A8, 0x9100, None)):
+        tags = b"".join(struct.pack("!HH", kind, 20) for kind in (outer, inner) if kind is not None)
+        for port, wanted in ((31314, True), (31315, False)):
+            frame = frame_of(*ENDS[version], port, b"payload", source_port=1)
+            assert passes(program, frame[:12] + tags + frame[12:]) == wanted
+            assert not passes(program, frame[:12] + tags[:-4] + struct.pack("!HH", 0x0806, 20) + frame[12:])
+        tcp = bytearray(frame_of(*ENDS[version], 31314))
+        tcp[{4: 23, 6: 20}[version]] = socket.IPPROTO_TCP
+        assert not passes(program, tcp[:12] + tags + tcp[12:])

@@ -34,7 +34,7 @@ _IP_AT = {
 }
 _VERSIONS = {ETHERTYPE_IPV4: (4,), ETHERTYPE_IPV6: (6,)}
 _TYPE_AT = {113: (14, 16), 276: (0, 20)}  # Linux's "any": offsets of the EtherType and of the packet
-_TAGS = (0x8100, 0x88A8, 0x9100)
+TAGS = (0x8100, 0x88A8, 0x9100)
 
 Address = tuple[str, int]
 UNKNOWN: Address = ("", 0)
@@ -134,7 +134,7 @@ def _ip_at(link_type: int, frame: bytes) -> tuple[int, tuple[int, ...]]:
 def _type_at(link_type: int, frame: bytes) -> tuple[int, int]:
     """Return the offsets of the EtherType behind all tags, and of the packet that follows it."""
     kind, after = _TYPE_AT.get(link_type, (12, 14))
-    while int.from_bytes(frame[kind : kind + 2], "big") in _TAGS:
+    while int.from_bytes(frame[kind : kind + 2], "big") in TAGS:
         kind, after = after + 2, after + 4  # skip the tag and the EtherType behind it
     return kind, after
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import AGGREGATION_PORT
 from p4reduce.protocol.packet import Codec
-from p4reduce.trace.frames import ETHERNET, Datagram, codec_of, datagram, split
+from p4reduce.trace.frames import ETHERNET, TAGS, Datagram, codec_of, datagram, split
 from p4reduce.transport.frames import ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4, IPV6
 from p4reduce.transport.packet_filter import Instruction, attach
 
@@ -33,26 +33,42 @@ _CODEC_SAMPLE = 200  # datagrams from which the codec is determined
 def only_udp(ports: Sequence[int]) -> list[Instruction]:
     """Return a BPF program that passes UDP from or to one of the ports, and nothing else.
 
-    The datagrams have no IPv4 options and no IPv6 extension headers.
+    The datagrams have no IPv4 options and no IPv6 extension headers. The frames may have up to two VLAN tags. The
+    kernel removes one from frames that arrive, and none from those that a switch sends.
     """
-    # X is the offset of the UDP header, less that over IPv4. It is 0 at first.
+    # X is the length of the tags, then also what the IP header is longer than that of IPv4. It is 0 at first.
     tests = [test for at in (34, 36) for test in [(0x48, 0, 0, at), *((0x15, 1, 0, port) for port in ports)]]
     taken = len(tests)  # a check before these tests that fails jumps over all of them, to the drop
+    second_tag = _past_tag(8, 0)
     program = [
         (0x28, 0, 0, 12),
-        (0x15, 0, 3, ETHERTYPE_IPV6),
-        (0x01, 0, 0, IPV6.size - IPV4.size),
-        (0x30, 0, 0, 20),
-        (0x05, 0, 0, 4),
+        *_past_tag(4, len(second_tag)),
+        *second_tag,
+        (0x15, 0, 6, ETHERTYPE_IPV6),
+        (0x50, 0, 0, 20),
+        (0x15, 0, taken + 9, socket.IPPROTO_UDP),
+        (0x87, 0, 0, 0),
+        (0x04, 0, 0, IPV6.size - IPV4.size),
+        (0x07, 0, 0, 0),
+        (0x05, 0, 0, 5),
         (0x15, 0, taken + 4, ETHERTYPE_IPV4),
-        (0x30, 0, 0, 14),
+        (0x50, 0, 0, 14),
         (0x15, 0, taken + 2, 0x45),
-        (0x30, 0, 0, 23),
+        (0x50, 0, 0, 23),
         (0x15, 0, taken, socket.IPPROTO_UDP),
     ]
     for left, (code, met, other, value) in zip(range(taken, 0, -1), tests, strict=True):
         program.append((code, left if met else 0, other, value))
     return [*program, (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF)]
+
+
+def _past_tag(tags: int, skipped: int) -> list[Instruction]:
+    """Return instructions that go on behind a tag, if A is the EtherType of one; else they jump, over `skipped` more.
+
+    tags: the length of the tags up to this one, in bytes.
+    """
+    kinds = [(0x15, left, 0 if left else 2 + skipped, tag) for left, tag in zip((2, 1, 0), TAGS, strict=True)]
+    return [*kinds, (0x01, 0, 0, tags), (0x28, 0, 0, 12 + tags)]
 
 
 class Recorder:
