@@ -66,6 +66,7 @@ def test_whoever_comes_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatc
         ("ipv6:[2001:db8::8]:1", "2001:db8::/64"),
         ("ipv6:%5B::1%5D:51934", "::1"),
         ("ipv6:%5B::ffff:10.0.0.9%5D:51934", "10.0.0.9"),
+        ("ipv6:%5B::ffff:127.0.0.1%5D:51934", "127.0.0.1"),  # which is a loopback address from Python 3.13 on
         ("unix:", "unix:"),
         ("10.0.0.9", "10.0.0.9"),
         ("2001:db8::9", "2001:db8::/64"),

@@ -26,7 +26,7 @@ from p4reduce.join.joining import join_job, membership
 from p4reduce.join.options import JoinOptions
 from p4reduce.transport import TransportError
 from p4reduce_controller.base import clock
-from p4reduce_controller.base.listening import ListenError, ServiceConfig, check_listen
+from p4reduce_controller.base.listening import ListenError, ServiceConfig, bound_server, check_listen
 from p4reduce_controller.fabric.inventory import Inventory
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.service.controller import Controller
@@ -38,6 +38,7 @@ from tests.support.certificates import self_signed
 from tests.support.controller.fake_switch import FakeSwitch
 from tests.support.controller.ranks import ready
 from tests.support.controller.running import Running, Starter, leave
+from tests.support.loopbacks import bound
 from tests.support.waiting import stays, wait_until
 
 
@@ -415,6 +416,13 @@ def test_other_hosts_need_tls_or_trust(listen: str, tmp_path: Path) -> None:
 def test_an_address_must_have_host_and_port(listen: str) -> None:
     with pytest.raises(ListenError, match="HOST:PORT"):
         check_listen(ServiceConfig(listen=listen))
+
+
+async def test_the_address_is_shown_in_its_canonical_form() -> None:
+    bound("::1").close()  # or the test is skipped
+    server, address = bound_server(ServiceConfig(listen="[0:0::1]:0"), [])
+    assert address.startswith("[::1]:")
+    await server.stop(None)
 
 
 def test_who_is_counted_where_a_rank_has_no_answer(running: Running) -> None:

@@ -107,7 +107,7 @@ def bound_server(
             port = server.add_insecure_port(grpc_target(config.listen))
     except RuntimeError as error:
         raise ListenError(f"cannot listen on {config.listen}: {error}") from None
-    return server, f"{config.listen.rpartition(':')[0]}:{port}"
+    return server, f"{diagnostics.canonical_address(config.listen).rpartition(':')[0]}:{port}"
 
 
 def is_loopback(host: str) -> bool:

@@ -80,7 +80,9 @@ def host_of(peer: str) -> str:
         address = ipaddress.ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
         return peer if kind not in ("ipv4", "ipv6") else text
-    if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
-        ipv4 = address.ipv4_mapped  # a socket of both families has such peers
-        return str(ipv4 or ipaddress.ip_network((address, 64), strict=False))
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:  # a socket of both families has such peers
+            return str(address.ipv4_mapped)
+        if not address.is_loopback:
+            return str(ipaddress.ip_network((address, 64), strict=False))
     return str(address)
