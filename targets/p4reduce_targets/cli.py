@@ -274,7 +274,7 @@ def _check_address(address: str, *, insecure: bool) -> None:
     if address.startswith("unix:"):
         return
     diagnostics.check_address("--grpc", address, "127.0.0.1:9559 (or unix:PATH)", least=0, of_grpc=False)
-    host = address.rpartition(":")[0]
+    host = diagnostics.canonical_address(address).rpartition(":")[0]
     try:
         local = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

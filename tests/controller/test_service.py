@@ -412,6 +412,11 @@ def test_other_hosts_need_tls_or_trust(listen: str, tmp_path: Path) -> None:
     check_listen(ServiceConfig(listen=listen, tls=TlsFiles(*self_signed(tmp_path, "controller"))))
 
 
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[0::1]:0", "[::ffff:127.0.0.1]:0", "localhost:0"])
+def test_this_host_needs_neither(listen: str) -> None:
+    check_listen(ServiceConfig(listen=listen))
+
+
 @pytest.mark.parametrize("listen", ["127.0.0.1", "7700", ":7700", "127.0.0.1:x", "127.0.0.1:70000"])
 def test_an_address_must_have_host_and_port(listen: str) -> None:
     with pytest.raises(ListenError, match="HOST:PORT"):

@@ -126,6 +126,8 @@ def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
         ([*UDP, "--target", "bmv2", "--tls-cert", __file__], 2, "needs another --target than bmv2"),
         ([*UDP, "--grpc", "nonsense"], 2, "must be HOST:PORT, as in 127.0.0.1:9559 (or unix:PATH); the port"),
         ([*UDP, "--grpc", "::1:0"], 2, "write an IPv6 address in brackets"),
+        ([*UDP, "--grpc", "[::ffff:10.0.0.1]:0"], 2, "--insecure to admit all"),
+        ([*UDP, "--grpc", "[::ffff:127.0.0.1]:0", "--tls-cert", __file__], 2, "the first two, all of them, or none"),
         ([*UDP, "--pcap", "folder"], 2, "needs --target bmv2"),
         ([*UDP, "--target", "tofino2"], 2, "'tofino2' is not one of"),
         ([*UDP, "--target", "tofino"], 2, "--program: --target tofino needs it"),

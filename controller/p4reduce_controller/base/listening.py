@@ -112,6 +112,6 @@ def bound_server(
 
 def is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(diagnostics.canonical_address(host).strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"

@@ -164,16 +164,20 @@ def _wrong_in_brackets(host: str) -> str:
 def canonical_address(address: str) -> str:
     """Return HOST:PORT with an IPv6 address as the system writes it (RFC 5952). Anything else is returned unchanged.
 
-    Texts of one address are then equal. gRPC compares them with the addresses in certificates.
+    An IPv4-mapped address becomes the IPv4 address. Texts of one address are then equal. gRPC compares them with the
+    addresses in certificates.
     """
     host, bracket, port = address.partition("]")
     ip, percent, zone = plain_host(host).partition("%")
     if not (bracket and host.startswith("[")):
         return address
     try:
-        return f"[{socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, ip))}{percent}{zone}]{port}"
-    except (OSError, ValueError):
+        known = IPv6Address(ip)
+    except ValueError:
         return address
+    if known.ipv4_mapped is not None:
+        return f"{known.ipv4_mapped}{port}"
+    return f"[{socket.inet_ntop(socket.AF_INET6, known.packed)}{percent}{zone}]{port}"
 
 
 def plain_host(host: str) -> str:

@@ -45,5 +45,6 @@ def grpc_target(address: str) -> str:
 
     gRPC would read `%d0` as an escaped byte.
     """
-    host, bracket, port = canonical_address(address).rpartition("]")
+    address = canonical_address(address)
+    host, bracket, port = address.rpartition("]")
     return host.replace("%25", "%").replace("%", "%25") + bracket + port if host.startswith("[") else address
