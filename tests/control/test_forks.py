@@ -14,7 +14,8 @@ from p4reduce.control import forks
 from tests.support.forking import said_by_child
 
 
-def test_a_child_lets_go_of_connections_to_a_controller_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::ffff:127.0.0.1]"])
+def test_a_child_lets_go_of_connections_to_a_controller_alone(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     """The newest gRPC closes its sockets in children by itself; 1.74 does not."""
     monkeypatch.setattr(forks, "_peers", set())
     with socket.create_server(("127.0.0.1", 0)) as controller, socket.create_server(("127.0.0.1", 0)) as other:
@@ -22,7 +23,7 @@ def test_a_child_lets_go_of_connections_to_a_controller_alone(monkeypatch: pytes
         to_other = socket.create_connection(other.getsockname())
         both = socket.socket(socket.AF_INET6)  # a socket of both families, as gRPC's are
         both.connect((f"::ffff:{controller.getsockname()[0]}", controller.getsockname()[1]))
-        forks.end_in_children(f"127.0.0.1:{controller.getsockname()[1]}")
+        forks.end_in_children(f"{host}:{controller.getsockname()[1]}")
         connections = (to_controller, to_other, both)
         links = said_by_child(lambda: [os.readlink(f"/proc/self/fd/{one.fileno()}")[:6] for one in connections])
         assert links == "['/dev/n', 'socket', '/dev/n']"

@@ -11,14 +11,14 @@ import contextlib
 import os
 import socket
 
-from p4reduce.control.diagnostics import plain_host
+from p4reduce.control.diagnostics import canonical_address, plain_host
 
 _peers: set[tuple[str, int]] = set()  # host and port in the form of getpeername, without IPv6's further fields
 
 
 def end_in_children(address: str) -> None:
     """Make children that are forked from now on close their connections to "host:port", which gRPC then cannot use."""
-    host, _, port = address.rpartition(":")
+    host, _, port = canonical_address(address).rpartition(":")
     with contextlib.suppress(OSError, ValueError):  # such an address has no connections either
         for *_, found in socket.getaddrinfo(plain_host(host), int(port), type=socket.SOCK_STREAM):
             _peers.add((str(found[0]), int(found[1])))
