@@ -195,9 +195,10 @@ def test_use_survives_a_restart_with_what_ran_meanwhile() -> None:
     harness.begin(BOB, slots=2)
     harness.tick(1800)
     harness.jobs.failed(next(job for job in harness.jobs if job.tenant == "bob"), "it ends")
-    kept = harness.tenancy.to_json()
-    harness.now += 900  # nobody charges
     [job] = harness.jobs.live
+    harness.now += 300  # since the last charge
+    kept = harness.tenancy.to_json([job], harness.now)
+    harness.now += 600  # nobody charges
     after = Tenancy(None, lambda: MONTH + harness.now)
     after.restore(kept, [job], 5.0)
     after.charge(job, 5.0)

@@ -104,7 +104,10 @@ class Tenancy:
 
     # Across restarts, and for operators.
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, jobs: Iterable[Job], now: float) -> dict[str, Any]:
+        """Charge the jobs until `now`, and return the usage for `restore`."""
+        for job in jobs:
+            self.charge(job, now)
         return {"at": self._wall(), "month": self._month, "slot_seconds": dict(self._slot_seconds)}
 
     def restore(self, kept: Mapping[str, Any], jobs: Iterable[Job], now: float) -> None:

@@ -65,7 +65,7 @@ class Saver:
 
         if (store := self.store) is None:
             return
-        store.use = self.jobs.tenancy.to_json()
+        store.use = self.jobs.tenancy.to_json(self.jobs.live, self.clock())
         store.queue = self.jobs.queue.to_json(self.clock())
         if self.fabric.is_open:  # until then it contains what an earlier controller has saved
             store.fabric = self.fabric.changes().to_json()
