@@ -200,7 +200,7 @@ def test_a_listener_that_says_nothing_is_told_of_soon() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         text = said(f"127.0.0.1:{silent.getsockname()[1]}")
     assert "a process listens there but does not answer as a controller" in text
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 10  # the time-out of the call itself
 
 
 def test_what_is_wrong_with_tls_is_told_apart(tmp_path: Path) -> None:

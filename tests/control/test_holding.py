@@ -21,8 +21,8 @@ class FakeHolder:
         self.tells: list[Callable[[int, bool, int], None]] = []
 
     def hold(self, operations: int, tell: Callable[[int, bool, int], None]) -> None:
-        self.calls.append(("hold", operations))
         self.tells.append(tell)
+        self.calls.append(("hold", operations))  # for which tests wait
 
     def go_on(self, slots: int, first_seq: int) -> None:
         self.calls.append(("go_on", slots, first_seq))

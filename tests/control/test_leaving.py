@@ -27,9 +27,11 @@ from tests.support.waiting import wait_until
 
 def test_leave_waits_for_the_answer(controller: ScriptedController) -> None:
     session = ready(controller)
-    controller.send(left=pb.Left())
-    session.leave()
+    waiter = Attempt(session.leave)
     assert controller.script.next().WhichOneof("message") == "leave"
+    assert waiter.is_alive()
+    controller.send(left=pb.Left())
+    assert waiter.error() is None
     session.leave()
     session.close()
     assert session.aborted is None
@@ -64,6 +66,7 @@ def test_who_is_not_the_last_of_its_process_waits_for_nobody(controller: Scripte
 def test_leave_has_a_deadline_and_names_who_is_awaited(controller: ScriptedController) -> None:
     session = ready(controller)
     controller.send(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0]))
+    wait_until(lambda: session._waiting, "the session to hear for whom the controller waits")
     with pytest.raises(
         CollectiveTimeout, match=r"did not confirm within 0\.2 s that this rank may leave: ranks that have not left: 0"
     ) as caught:

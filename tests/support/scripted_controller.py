@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -153,6 +154,24 @@ class Attempt(threading.Thread):
         self.join(DEADLINE)
         assert not self.is_alive()
         return self._error
+
+
+class Clock:
+    """A substitute for the module `time`: time passes only by `sleep`, or when a test sets `now`.
+
+    reads: how often the time was asked for.
+    """
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+        self.reads = 0
+
+    def monotonic(self) -> float:
+        self.reads += 1
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 class Heard(list[JobAborted]):
