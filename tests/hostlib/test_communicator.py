@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -64,8 +65,9 @@ def test_handles(pair: list[Communicator]) -> None:
     early.add_done_callback(called.append)
     assert not early.done()
     assert "under way" in repr(early)
-    with pytest.raises(TimeoutError, match=r"has not ended after waiting 0.3 s: .*rank 1"):
-        early.wait(0.3)
+    said = re.compile(r"has not ended after waiting 0.3 s: .*rank 1")
+    wait_until(lambda: said.search(str(error_of(lambda: early.wait(0.3)))), "the switch to tell who is awaited")
+    assert isinstance(error_of(lambda: early.wait(0.01)), TimeoutError)
     late = pair[1].allreduce_async(arrays[1])
     assert early.result(20) is arrays[0]
     assert late.result(20) is arrays[1]
@@ -100,15 +102,14 @@ def test_who_is_waited_for_is_logged_long_before_the_time_limit(
     one, other = join(2)
     for _ in range(2):
         caplog.clear()
+        begun = time.time()
         early = one.allreduce_async(np.ones(3, np.float32))
-        wait_until(lambda: len(caplog.messages) == 3, "the third warning")
-        for record in caplog.records:
+        wait_until(lambda: len(caplog.messages) > 2 and "waiting for rank 1" in caplog.messages[-1], "three warnings")
+        for number, record in enumerate(caplog.records):
             assert (record.name, record.levelname) == ("p4reduce.engine", "WARNING")
             # On a busy machine, the switch may take so long that the first lines name it.
             assert re.match(r"allreduce .* has not ended for \d s: (waiting for rank 1|the switch at )", record.message)
-        assert "waiting for rank 1" in caplog.messages[-1]
-        ages = [record.created - caplog.records[0].created for record in caplog.records]
-        assert 0.5 < ages[2] < 5
+            assert record.created - begun > 0.2 * 2**number - 0.05
         other.allreduce(np.ones(3, np.float32))
         early.wait(20)
 
@@ -136,8 +137,8 @@ def test_a_timeout_names_the_awaited_ranks_and_stays(join: Join, call: Any) -> N
     first = communicators[0]
     for _ in range(3):
         together(communicators, call)
-    with pytest.raises(CollectiveTimeout, match=r"did not end within 0.5 s: waiting for ranks 1, 2, 3") as raised:
-        call(first, timeout=0.5)
+    with pytest.raises(CollectiveTimeout, match=r"did not end within 1 s: waiting for ranks 1, 2, 3") as raised:
+        call(first, timeout=1)
     assert raised.value.awaited == (1, 2, 3)
     for later in (lambda: first.allreduce(np.ones(3, np.float32)), first.barrier):
         again = error_of(later)

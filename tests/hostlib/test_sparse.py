@@ -194,10 +194,10 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ends(trio: list[Communicator], tensors: list[Any]) -> list[BaseException | None]:
-    """Call one allreduce, which must end within 5 s, and return the error of each rank."""
+    """Call one allreduce, which must end long before its time limit of 20 s, and return the error of each rank."""
     started = time.monotonic()
     errors = together(trio, lambda each: error_of(lambda: each.allreduce(tensors[each.rank])))
-    assert time.monotonic() - started < 5, "ranks waited for one that had raised"
+    assert time.monotonic() - started < 15, "ranks waited for one that had raised"
     return errors
 
 

@@ -143,9 +143,8 @@ def test_a_collective_within_a_graph_is_refused(cuda: Cuda, pair: list[Communica
 def test_a_device_that_does_not_come_to_it_is_a_timeout(cuda: Cuda, pair: list[Communicator]) -> None:
     tensor = pending(cuda)
     handle = pair[0].allreduce_async(tensor, timeout=0.2)
-    behind = pair[0].allreduce_async(np.ones(3, np.float32))
-    for each in (handle, behind):
-        error = each.exception(20)
+    behind = error_of(lambda: pair[0].allreduce_async(np.ones(3, np.float32)).wait(20))  # or it is too late to start
+    for error in (handle.exception(20), behind):
         assert isinstance(error, CollectiveTimeout)
         assert str(error) == (
             "allreduce (sum) of 70 float32 did not begin within 0.2 s: this rank's device has yet to compute its tensor"
@@ -170,14 +169,14 @@ def test_a_device_may_be_late_while_an_earlier_collective_is_under_way(
     cuda.running.clear()
     earlier = one.allreduce_async(np.ones(3, np.float32))
     tensors[0].add_(1)
-    handle = one.allreduce_async(tensors[0], timeout=0.2)
-    wait_until(lambda: "waiting for rank 1" in str(error_of(lambda: handle.wait(0.6))), "the earlier one to be awaited")
+    handle = one.allreduce_async(tensors[0], timeout=1.0)
+    wait_until(lambda: "waiting for rank 1" in str(error_of(lambda: handle.wait(1.2))), "the earlier one to be awaited")
     cuda.running.set()
     device = cuda.current()
-    wait_until(lambda: device.done == len(device.given), "the device, which has 0.2 s once the earlier one has ended")
-    other.allreduce(np.ones(3, np.float32))
+    wait_until(lambda: device.done == len(device.given), "the device, which has 1 s once the earlier one has ended")
+    for theirs in [other.allreduce_async(tensor) for tensor in (np.ones(3, np.float32), tensors[1])]:
+        theirs.wait(20)
     earlier.wait(20)
-    other.allreduce(tensors[1])
     handle.wait(20)
     assert tensors[0].tolist() == [3.0] * 70
 

@@ -110,8 +110,8 @@ def test_who_has_not_come_is_named_after_the_time_limit(
 ) -> None:
     with together(hosts) as job:
         began = time.monotonic()
-        pending = job.begin(0, Operation(np.ones(100, np.float32)), timeout=0.5)
         other = job.begin(1, Operation(np.ones(100, np.float32)))
+        pending = job.begin(0, Operation(np.ones(100, np.float32)), timeout=0.5)
         error = pending.wait()
         assert 0.4 < time.monotonic() - began < 5
         assert isinstance(error, CollectiveTimeout)

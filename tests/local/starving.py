@@ -19,7 +19,7 @@ from tests.support.hostlib.local_engines import PendingOperation
 def thread_of(name: str) -> int:
     """Return the id of the engine's thread of that name."""
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if (task / "comm").read_text().strip() == name:
                 return int(task.name)
     raise AssertionError(f"no thread is called {name}")
