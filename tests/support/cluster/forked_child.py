@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from multiprocessing import forkserver
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -41,7 +43,8 @@ class Process:
     """A forked process with what `Child` and tests use of `subprocess.Popen`."""
 
     def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
-        self._process = CONTEXT.Process(target=target, args=arguments)
+        # A daemon, since the exit of this process would wait for others.
+        self._process = CONTEXT.Process(target=target, args=arguments, daemon=True)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -66,7 +69,8 @@ class Process:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
 
 class ForkedChild(Child):
@@ -102,7 +106,11 @@ def _run(
 ) -> None:
     """Become the process that `ForkedChild` describes, and call `main`."""
     os.setsid()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # ours is the server's parent, which ends with the tests
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the parent is the server, which ends with the tests
+    os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined] # or the server would wait for us
+    tests = multiprocessing.parent_process()
+    assert tests is not None
+    assert tests.is_alive(), "the tests have ended"
     if os.stat(network.number).st_ino != os.stat(THIS_THREADS).st_ino:
         enter(network.number)
     for descriptor, standard in ((output, 1), (errors, 2)):
