@@ -194,6 +194,7 @@ def listening(recorder: Recorder) -> Iterator[None]:
     def listen() -> None:
         while not over.is_set():
             recorder.record(0.2)
+        recorder.record(0)  # packets that came before the end
 
     thread = threading.Thread(target=listen, name="p4reduce trace", daemon=True)
     thread.start()
