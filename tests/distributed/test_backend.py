@@ -20,8 +20,9 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from p4reduce import JoinError, UnsupportedDtype
 from p4reduce.distributed import Options
-from tests.distributed.torchrun import RANKS, ROOT, free_port, names, passed, torchrun
+from tests.distributed.torchrun import RANKS, ROOT, names, passed, torchrun
 from tests.support.cluster.stack import Stack
+from tests.support.free_ports import free_ports
 
 
 @pytest.mark.parametrize("engine", ["c", pytest.param("python", marks=pytest.mark.slow)])
@@ -189,7 +190,7 @@ def test_calls_leave_nothing_to_the_collector(native_stack: Stack) -> None:
 def test_groups_that_fail_are_made_again(native_stack: Stack, tmp_path: Path, groups: int) -> None:
     environment = {
         **os.environ, "P4REDUCE_CONTROLLER": native_stack.controller, "OMP_NUM_THREADS": "1",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0]), "WORLD_SIZE": str(RANKS),
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.distributed.again", str(groups)]
     errors = [tmp_path / f"errors-{rank}" for rank in range(RANKS)]  # PyTorch writes more than a pipe holds

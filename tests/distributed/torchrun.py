@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -14,14 +13,6 @@ from typing import Any
 
 RANKS = 2
 ROOT = Path(__file__).parents[2]
-
-
-def free_port() -> int:
-    """Return a TCP port that is free at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def torchrun(

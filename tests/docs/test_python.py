@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_bench.processes.network import free_port
 from tests.support.cluster.stack import Stack, over_udp
 from tests.support.document_blocks import every
+from tests.support.free_ports import free_ports
 
 from .ways import Python, way
 
@@ -37,7 +37,7 @@ def test_they_run(stack: Stack, tmp_path: Path) -> None:
         **dict.fromkeys(("RANK", "LOCAL_RANK"), "0"),
         **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1"),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(free_ports(1)[0]),
         "GLOO_SOCKET_IFNAME": "lo",
         "P4REDUCE_CONTROLLER": stack.controller,
     }

@@ -7,7 +7,6 @@ import json
 import math
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import pytest
 from tests.support.cluster.rank import Call
 from tests.support.cluster.stack import Stack, over_udp
 from tests.support.etcd import NO_PROXY
+from tests.support.free_ports import free_ports
 from tests.support.waiting import wait_until
 
 MONITORING = Path(__file__).parents[2] / "controller" / "monitoring"
@@ -44,9 +44,7 @@ def prometheus(folder: Path, metrics: str) -> Iterator[str]:
     assert "127.0.0.1:7701" in text
     text = text.replace("127.0.0.1:7701", metrics).replace("scrape_interval: 5s", "scrape_interval: 1s")
     (folder / "prometheus.yml").write_text("global: {evaluation_interval: 1s}\n" + text)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     options = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen([command, *options, f"--web.listen-address={address}"], stderr=log, stdout=log)

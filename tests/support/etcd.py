@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.free_ports import free_ports
 from tests.support.waiting import wait_until
 
 START_UP_S = 60.0
@@ -96,12 +96,3 @@ def _healthy(address: str) -> bool:
     with contextlib.suppress(OSError), NO_PROXY.open(f"http://{address}/health", timeout=1) as reply:
         return b'"true"' in reply.read()
     return False
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that are free now. A port 0 does not serve, since etcd does not report what the kernel chose."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
