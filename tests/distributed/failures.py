@@ -22,7 +22,7 @@ CHECKS = Checks()
 DIFFERENT = "MismatchError: .*different operations"
 
 
-def pair(limit: float = 2) -> Any:
+def pair(limit: float = 60) -> Any:
     """Return a new group of both ranks, which has joined its job. limit: its timeout in seconds from then on."""
     group = dist.new_group(timeout=timedelta(seconds=60))
     dist.barrier(group)
@@ -51,7 +51,7 @@ def works_and_futures_have_the_error(rank: int) -> None:
 
 @CHECKS.add
 def a_timeout_names_who_is_awaited(rank: int) -> None:
-    group, other = pair(), pair()
+    group, other = pair(2), pair(2)
     if rank == 0:
         for _ in range(2):  # the second at once
             with pytest.raises(dist.DistBackendError, match=r"within 2 s: .*rank 1") as raised:
@@ -65,7 +65,7 @@ def a_timeout_names_who_is_awaited(rank: int) -> None:
 
 @CHECKS.add
 def ddp_tells_of_a_rank_that_has_gone(rank: int) -> None:
-    group = pair(60)  # the first DDP module imports much
+    group = pair()  # the first DDP module imports much
     network = DistributedDataParallel(torch.nn.Linear(2, 1), process_group=group)
     group.set_timeout(timedelta(seconds=5))
     if rank == 1:

@@ -7,6 +7,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -59,13 +60,14 @@ def test_more_slots_than_one_could_hold(stack: Stack) -> None:
 def test_a_killed_aggregator_is_named_by_every_rank(monkeypatch: pytest.MonkeyPatch, engine: str, target: str) -> None:
     monkeypatch.setenv("P4REDUCE_BACKEND", engine)
     with over_udp("--keep-slots", target=target, aggregators=2) as stack:
-        with stack.ranks(REPEATED, job="killed", world_size=2, repeat=True, timeout=DEADLINE_S) as ranks:
+        calls = [replace(call, timeout=DEADLINE_S) for call in REPEATED]
+        with stack.ranks(calls, job="killed", world_size=2, repeat=True) as ranks:
             ranks.wait_for("done")
             stack.switches[1].process.kill()
             killed_at = time.monotonic()
-            ranks.wait_for("error", timeout=DEADLINE_S + 5)
             # The time limit is an operation's, and the operation under way at the kill may have just begun.
-            assert time.monotonic() - killed_at < DEADLINE_S + 3
+            ranks.wait_for("error", timeout=DEADLINE_S + 15)
+            assert time.monotonic() - killed_at < DEADLINE_S + 12
             lasts = [events[-1] for events in ranks.events.values()]
             assert "CollectiveTimeout" in {last["error"] for last in lasts}
             for last in lasts:  # the other rank may have given up first

@@ -22,6 +22,7 @@ from p4reduce_bench.processes.children import Child
 from tests.support.cluster.rank import Call
 from tests.support.cluster.stack import Ranks, Stack, over_wires
 from tests.support.own_network import ip
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("P4REDUCE_HOSTILE_S", "4"))
@@ -105,7 +106,7 @@ def test_jobs_go_on(stack: Stack, kinds: Sequence[str]) -> None:
                         ranks.wait_until("another call", lambda rank, done=done: rank or len(ranks.events[0]) > done)
                         with stack.ranks([Call()], job="joins", world_size=2, **options) as joining:
                             joining.end_well(60)
-                    last = neighbour.read()[-1]
+                    last = wait_until(neighbour.read, "the neighbour to say what it has sent")[-1]
                     sent = [sent[0] + last["sent"], sent[1] + last["seconds"]]
         speed, base = (statistics.median(speeds[name]) for name in (NEIGHBOUR, "spare0"))
         print(

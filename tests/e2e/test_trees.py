@@ -43,7 +43,7 @@ def test_a_rack_by_itself_leaves_the_spine_alone(stack: Stack) -> None:
 def test_the_rack_of_a_rank_that_does_not_call_is_named(stack: Stack) -> None:
     """Its own rack names the rank that does not call, and the other rack names the ranks of that rack."""
     calls = {1: [Call((20_000,), pause=6.0)]}
-    with stack.ranks([Call((20_000,))], calls_of=calls, job="timeout", timeout=3.0, at=stack.names[1:]) as ranks:
+    with stack.ranks([Call((20_000,), timeout=3.0)], calls_of=calls, job="timeout", at=stack.names[1:]) as ranks:
         lasts = ranks.wait_for_ends()
     told = {rank: last["awaited"] for rank, last in lasts.items() if last.get("error") == "CollectiveTimeout"}
     assert told

@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 MIDST_S = 0.01
-OTHERS_SAVE_S = 0.5
+OTHERS_SAVE_S = 3.0
 
 
 def main() -> None:

@@ -48,14 +48,14 @@ def test_a_call_returns_at_once_while_another_thread_waits_for_other_ranks(monke
     monkeypatch.setattr(Communicator, "execute", wait_for_others)
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(dist.all_reduce, torch.ones(8))
-        assert begun.wait(10.0)
+        assert begun.wait(20.0)
         later = torch.ones(8)
         try:
-            work = pool.submit(dist.all_reduce, later, async_op=True).result(5.0)
+            work = pool.submit(dist.all_reduce, later, async_op=True).result(20.0)
             assert not work.is_completed()
         finally:
             others_come.set()
-        waiting.result(10.0)
+        waiting.result(20.0)
     work.wait()
     assert (later == 1).all()
 

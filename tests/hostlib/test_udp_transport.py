@@ -215,7 +215,7 @@ def test_checksums_over_ipv6(either_network: OwnNetwork) -> None:
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire,
     ):
         wire.bind((network.wire, 3))
-        wire.settimeout(5)
+        wire.settimeout(20)
         assert transport.send([b"to the switch"]) == 1
         while not (frame := wire.recv(2000)).endswith(b"to the switch"):
             pass

@@ -153,7 +153,8 @@ class SharedUdpSwitch(UdpSwitch):
 
     def __init__(self) -> None:
         self.came: Counter[int] = Counter()
-        """DATA packets by the thread that sent them."""
+        """DATA packets by the thread that sent them. One that comes again does not count."""
+        self._seen: set[bytes] = set()
         self.deaf_to: set[tuple[int, int]] = set()
         """Pairs of thread and rank whose packets are dropped."""
         super().__init__()
@@ -165,7 +166,8 @@ class SharedUdpSwitch(UdpSwitch):
     def _take(self, payload: bytes, address: tuple[str, int]) -> None:
         thread = int.from_bytes(payload[4:6], "big") // MORE
         if (thread, payload[3]) not in self.deaf_to:
-            self.came[thread] += payload[0] & 0xF == Op.DATA
+            self.came[thread] += payload[0] & 0xF == Op.DATA and payload not in self._seen
+            self._seen.add(payload)
             super()._take(payload, address)
 
 

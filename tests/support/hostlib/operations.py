@@ -20,7 +20,7 @@ def end_of(engine: Engine, operation: Operation, timeout: float = 20.0) -> BaseE
     return ended[0]
 
 
-def receive(transport: Transport, count: int, timeout: float = 5.0) -> list[bytes]:
+def receive(transport: Transport, count: int, timeout: float = 20.0) -> list[bytes]:
     """Return the next `count` payloads of a transport."""
     payloads: list[bytes] = []
     deadline = time.monotonic() + timeout

@@ -149,7 +149,7 @@ def switches(loopback: str) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
         made = [stack.enter_context(bound(loopback)) for _ in range(3)]
         for one in made:
-            one.settimeout(5)
+            one.settimeout(20)
         yield made
 
 
