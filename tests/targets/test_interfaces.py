@@ -25,6 +25,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.root
 
 CPU_PORT = 510
+TIMEOUT_S = 10.0
 TARGETS = pytest.mark.parametrize("target", ["sim", "native"])
 FRAME = b"\xff" * 6 + b"\x02\x00\x00\x00\x00\x05" + b"\x88\xb5" + bytes(range(50))
 
@@ -65,7 +66,11 @@ def passes(source: str, destination: str) -> int:
                 continue
             assert got[-1] <= number
             begin.send(FRAME + b"last")
-            count = 0
+            end.settimeout(TIMEOUT_S)
+            while end.recv(2000) != FRAME + b"last":
+                pass
+            count = 1
+            end.settimeout(0.2)
             try:
                 while True:
                     count += end.recv(2000) == FRAME + b"last"

@@ -134,8 +134,8 @@ def test_a_busy_loop_lets_a_controller_in() -> None:
                 before = time.monotonic()
                 with switch.exclusive():
                     waits.append(time.monotonic() - before)
-            assert sorted(waits)[len(waits) // 2] < 0.5
-            assert max(waits) < 5
+            assert sorted(waits)[len(waits) // 2] < 1
+            assert max(waits) < TIMEOUT_S
         finally:
             done.set()
             echoing.join(TIMEOUT_S)

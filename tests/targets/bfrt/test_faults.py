@@ -42,7 +42,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make calls, attempts and reads of links short."""
-    monkeypatch.setattr(switch_module, "Client", functools.partial(Client, timeout_s=1.0))
+    monkeypatch.setattr(switch_module, "Client", functools.partial(Client, timeout_s=5.0))
     monkeypatch.setattr(switch_module, "RETRY_S", 0.02)
     monkeypatch.setattr(ports_module, "_POLL_S", 0.02)
     monkeypatch.setattr(ports_module, "_LOG_AFTER_S", 0.05)
@@ -82,8 +82,8 @@ class Connecting:
         """Return the switch of this connection, counted from 1."""
         return wait_until(lambda: self.switch if self.count == number else None, lambda: self.error or "a connection")
 
-    def end(self, within: float = 2.0) -> None:
-        """End as by Ctrl-C, and check that this takes no longer."""
+    def end(self, within: float = 4.5) -> None:
+        """End as by Ctrl-C, and check that this takes no longer: 2 s, and what a busy machine adds."""
         self.ended.set()
         self.thread.join(within)
         assert not self.thread.is_alive(), f"still there after {within:g} s"
@@ -255,7 +255,10 @@ class TestConnections:
         assert isinstance(loop.error, BfrtLost)
         assert server.address in str(loop.error)
 
-    def test_a_server_that_hangs_at_first(self, server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_server_that_hangs_at_first(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(switch_module, "Client", functools.partial(Client, timeout_s=1.0))
         server.faults.hang.set()
         with connecting(tofino(server)) as loop:
             wait_until(lambda: warnings(caplog, "no answer in 1 s; check that bf_switchd"), "a warning")
@@ -264,7 +267,8 @@ class TestConnections:
 
     def test_a_server_that_hangs_later(self, server: Server, caplog: pytest.LogCaptureFixture) -> None:
         with connecting(tofino(server, "2/0:100G")) as loop:
-            written(loop.next())
+            written(switch := loop.next())
+            switch._client._timeout_s = 1.0
             server.faults.hang.set()
             wait_until(lambda: warnings(caplog, "Read: no answer in time"), "the loss")
             server.faults.hang.clear()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.support.bfrt.plain_client import PlainClient
 from tests.support.bfrt.process import BfrtProcess
 from tests.support.bfrt.schema import fixed, parse
 from tests.support.dataplane.targets import Unavailable
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.p4c
 
@@ -46,6 +48,14 @@ def connected(process: BfrtProcess) -> PlainClient:
     return client
 
 
+def nothing_waits(host: str, port: int) -> bool:
+    """Return whether the program with this UDP socket has received all that was sent to it."""
+    local = f"{int.from_bytes(ipaddress.IPv4Address(host).packed, sys.byteorder):08X}:{port:04X}"
+    sockets = [line.split() for line in Path("/proc/net/udp").read_text().splitlines()]
+    [queues] = [fields[4] for fields in sockets if fields[1] == local]
+    return int(queues.partition(":")[2], 16) == 0
+
+
 def forwarding(client: PlainClient, mac: int) -> None:
     """Add both ports, and forward an address to the second."""
     settings = {"$SPEED": "BF_SPEED_100G", "$FEC": "BF_FEC_TYP_NONE", "$PORT_ENABLE": True}
@@ -62,6 +72,7 @@ def test_a_frame_goes_through_the_process(process: BfrtProcess) -> None:
         receiver.bind((host, AGGREGATION_PORT))
         receiver.settimeout(20)
         sender.sendto(b"lost: no port is up", (host, int(number)))
+        wait_until(lambda: nothing_waits(host, int(number)), "the process to receive it")
         forwarding(client, 0x0200 << 32 | int(ipaddress.IPv4Address(host)))
         sender.sendto(b"a datagram", (host, int(number)))
         assert receiver.recv(100) == b"a datagram"

@@ -131,13 +131,14 @@ def test_what_is_there_to_get(path: str, found: object) -> None:
 
 
 def test_who_says_nothing_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gnmi_module, "FIRST_MESSAGE_TIMEOUT_S", 0.5)
     with served([NativePort(4, "udp:x")]) as address, open_grpc_channel(address) as channel:
         stub = gnmi_grpc.gNMIStub(channel)
-        silent = [stub.Subscribe(iter(Queue().get, None), timeout=DEADLINE) for _ in range(MAX_SUBSCRIPTIONS)]
-        for stream in silent:
-            with pytest.raises(grpc.RpcError, match=r"no subscription came within 0\.5 s"):
-                next(stream)
+        with monkeypatch.context() as patch:  # not for those who say something
+            patch.setattr(gnmi_module, "FIRST_MESSAGE_TIMEOUT_S", 0.5)
+            silent = [stub.Subscribe(iter(Queue().get, None), timeout=DEADLINE) for _ in range(MAX_SUBSCRIPTIONS)]
+            for stream in silent:
+                with pytest.raises(grpc.RpcError, match=r"no subscription came within 0\.5 s"):
+                    next(stream)
         watched(address, [((), {4: "UP"})])
 
 

@@ -6,12 +6,14 @@ Each test names the function of `bf-drivers/src` where a reader would not find i
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
 
+from tests.support.bfrt import bfruntime_pb2 as bfrt
 from tests.support.bfrt import programs
 from tests.support.bfrt.plain_client import PlainClient
 from tests.support.bfrt.server import Server
@@ -80,9 +82,15 @@ def test_an_installation_that_fails(server: Server, client: PlainClient) -> None
     assert len(client.config().config) == 1
 
 
-def test_calls_during_an_installation(server: Server, client: PlainClient) -> None:
+def test_calls_during_an_installation(server: Server, client: PlainClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers of the lock do not wait for the writer (`SetFwdConfigLockGuard`)."""
-    server.faults.install_s = 0.5
+    may_end, replace = threading.Event(), server._replace
+
+    def wait_and_replace(config: bfrt.ForwardingPipelineConfig) -> None:
+        may_end.wait(20)
+        replace(config)
+
+    monkeypatch.setattr(server, "_replace", wait_and_replace)
     config = [programs.device_config(PROFILE)]
     with connect(server, number=8) as other, ThreadPoolExecutor() as pool:
         installed = pool.submit(other.set_config, config, "VERIFY_AND_WARM_INIT_BEGIN_AND_END")
@@ -90,5 +98,6 @@ def test_calls_during_an_installation(server: Server, client: PlainClient) -> No
         with pytest.raises(grpc.RpcError) as error:
             client.write(("INSERT", mac(client, 5, 4)))
         assert refusal(error) == "UNAVAILABLE Failed to acquire read lock for client 7 In use"
+        may_end.set()
         installed.result()
     assert client.write(("INSERT", mac(client, 5, 4))) == [""]
