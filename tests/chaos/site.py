@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-import socket
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Child, ChildFailed, ChildProcesses
 from p4reduce_bench.processes.switches import start_switches
+from tests.support.free_ports import free_ports
 
 START_UP_S = 60.0
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback is not behind one
@@ -68,7 +68,7 @@ class Cluster:
             raise P4ReduceError("etcd is not on PATH: it comes with Debian's package etcd-server")
         self._folder = folder
         self._processes = processes
-        addresses = [f"127.0.0.1:{port}" for port in _free_ports(2 * ETCD_MEMBERS)]
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(2 * ETCD_MEMBERS)]
         self._clients, self._peers = addresses[:ETCD_MEMBERS], addresses[ETCD_MEMBERS:]
         self.members: list[Child] = []
         for number in range(ETCD_MEMBERS):
@@ -215,12 +215,3 @@ def _wait_until(done: Callable[[], bool], what: str) -> None:
         if time.monotonic() >= deadline:
             raise ChildFailed(f"after {START_UP_S:g} s it is not so that {what}")
         time.sleep(0.05)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports at which nobody listens now: etcd does not report which port it took."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]

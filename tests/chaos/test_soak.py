@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from p4reduce_bench.allreduce.grid import Case
 from tests.chaos.soak import resident, soak, totals, trend
 from tests.chaos.soak_rank import Reduction, WrongSum
-from tests.support.waiting import pass_time, wait_until
+from tests.support.waiting import wait_until
 
 DROP_RATE = 0.01
 GROWN_KIB = 2048
@@ -104,6 +105,12 @@ def test_runs_add_up(tmp_path: Path) -> None:
     assert found["rounds"] == totals(runs)["rounds"] == runs[0]["rounds"] + runs[1]["rounds"]
 
 
+def catches(process: str, number: signal.Signals) -> bool:
+    """Return whether the process has a handler for the signal."""
+    [caught] = re.findall(r"^SigCgt:\s(\w+)$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param("seconds", marks=pytest.mark.slow)])
 def test_it_stops_in_order(how: "signal.Signals | str", tmp_path: Path) -> None:
     state = tmp_path / "soak.json"
@@ -112,7 +119,8 @@ def test_it_stops_in_order(how: "signal.Signals | str", tmp_path: Path) -> None:
         if isinstance(how, signal.Signals):
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
             wait_until(lambda: len(children.read_text().split()) >= 4, "a switch, a controller and two ranks", 60)
-            pass_time(3)
+            ranks = children.read_text().split()[2:4]
+            wait_until(lambda: all(catches(rank, signal.SIGTERM) for rank in ranks), "the ranks to be able to stop", 60)
             process.send_signal(how)
         output, errors = process.communicate(timeout=60)
     finally:

@@ -19,13 +19,8 @@ from p4reduce.control import client
 from p4reduce.control.client import Session, Tls
 from p4reduce.errors import JoinError
 from tests.support.certificates import self_signed
+from tests.support.free_ports import free_ports
 from tests.support.scripted_controller import DEADLINE, Attempt, Clock, ScriptedController
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def failure(session: Session) -> str:
@@ -51,7 +46,7 @@ def test_nobody_listens(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mo
 
 
 def test_a_controller_may_start_a_little_later() -> None:
-    port = free_port()
+    [port] = free_ports(1)
     session = Session(f"127.0.0.1:{port}", connect_timeout=DEADLINE)
     controllers: list[ScriptedController] = []
 

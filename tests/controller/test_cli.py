@@ -232,10 +232,10 @@ def test_no_switch_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-        arguments = ["controller", "--listen", "127.0.0.1:0", "--switch", address, "--switch-timeout", "2"]
+        arguments = ["controller", "--listen", "127.0.0.1:0", "--switch", address, "--switch-timeout", "3"]
         text = CliRunner().invoke(app, arguments).stderr
-    assert f"no switch after 2 s: switch at {address}: connecting failed: connection refused; start it" in text
-    assert re.search(rf"^WARNING waiting for a switch, for [12] s more: switch at {address}: .*refused", text)
+    assert f"no switch after 3 s: switch at {address}: connecting failed: connection refused; start it" in text
+    assert re.search(rf"^WARNING waiting for a switch, for [0-3] s more: switch at {address}: .*refused", text)
 
 
 # The configuration file.

@@ -37,6 +37,7 @@ from p4reduce_controller.base.listening import ServiceConfig
 from p4reduce_controller.base.schema import SettingsError
 from p4reduce_controller.doctor import cli, switches
 from p4reduce_controller.doctor.certificates import WARNING_DAYS, check_expiry
+from p4reduce_controller.etcd import client
 from p4reduce_controller.etcd.client import Etcd, EtcdError
 from p4reduce_controller.observability.certificates import CertificateExpiry
 from p4reduce_controller.p4runtime.link import Link
@@ -280,7 +281,8 @@ def test_a_switch_follows_its_files_while_its_controller_stays(pair: Pair, tmp_p
         asyncio.run(work())
 
 
-def test_etcd_is_shown_the_certificate_of_then(pair: Pair, tmp_path: Path) -> None:
+def test_etcd_is_shown_the_certificate_of_then(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ATTEMPT_TIMEOUT", 10.0)  # or else a busy machine hides what is wrong with TLS
     mine = Pair(tmp_path / "mine", "first", "second")
     options = ["--cert-file", str(pair.cert), "--key-file", str(pair.key)]
     options += ["--client-cert-auth", "--trusted-ca-file", str(mine.of("first"))]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -91,7 +92,8 @@ def test_the_settings_of_the_example_go_with_the_unit(tmp_path: Path, name: str)
 def test_the_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     notify_service_manager("nobody listens")
-    for address, place in ((str(tmp_path / "notify"), str(tmp_path / "notify")), ("@p4reduce-test", "\0p4reduce-test")):
+    name = f"p4reduce-test-{os.getpid()}"  # of no other test run
+    for address, place in ((str(tmp_path / "notify"), str(tmp_path / "notify")), (f"@{name}", f"\0{name}")):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(place)
             manager.settimeout(5)
