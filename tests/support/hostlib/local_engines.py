@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,11 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.local.engine import LocalEngine
 from p4reduce.protocol import Membership, Operation
 from p4reduce.transport import Transport
+
+
+def without_standstill(error: BaseException | None) -> str:
+    """Return the message of a timeout without the part about a busy machine that stopped this process meanwhile."""
+    return re.sub(r"; this rank's own process was stopped for \d+\.\d s$", "", str(error))
 
 
 class NoTransport(Transport):
