@@ -180,6 +180,7 @@ class Later:
         self._kept.loop.run(self._serve(settings or self._kept.settings))
 
     async def _serve(self, settings: Settings) -> None:
+        await self._kept.controller.saver.save()  # what has just changed may not be saved yet
         path = self._kept.state.path.with_name("copy")
         shutil.copy(self._kept.state.path, path)
         async with whole.running(replace(settings, state=str(path), listen="127.0.0.1:0"), 1.0) as controller:

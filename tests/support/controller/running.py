@@ -72,7 +72,7 @@ class Running:
         loop: Loop,
         config: ServiceConfig | None = None,
         rejoin_time: float = 10.0,
-        leave_grace: float = 2.0,
+        leave_grace: float = 20.0,
         slots: int = 16,
         switches: int = 1,
         state: Path | None = None,
