@@ -392,7 +392,18 @@ async def test_what_is_looked_up_while_the_slots_change_is_not_told(monkeypatch:
 
 async def test_what_was_asked_of_other_slots_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be no such slot any more."""
-    monkeypatch.setattr(effect_runner, "LOOK_DELAY", 1.0)
+    over = asyncio.Event()
+
+    class Held:
+        """A substitute for the module `asyncio`, in which all delays last until `over`."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(asyncio, name)
+
+        async def sleep(self, _: float) -> None:
+            await over.wait()
+
+    monkeypatch.setattr(effect_runner, "asyncio", Held())
     async with moving() as service:
         asked: list[int] = []
 
@@ -407,6 +418,7 @@ async def test_what_was_asked_of_other_slots_is_not_looked_up(monkeypatch: pytes
         await until(lambda: job.looking)
         service.wants_room()
         await service.ranks["c"].until("release")
+        over.set()
         await until(lambda: not job.looking)
         assert "counted" not in service.ranks["c"].kinds
         service.ranks["c"].ask(1)

@@ -106,13 +106,14 @@ def test_wrong_tokens_are_written_down_and_soon_told_late(start: Starter, tmp_pa
     with open_grpc_channel(running.address) as channel:
         stub = rpc.JobsStub(channel)
         wrong, right = ((("authorization", f"Bearer {token}"),) for token in ("a secret", "swordfish"))
-        took = []
+        now, took = time.monotonic(), []
+        running.controller.service.guard.pace._clock = lambda: now  # or else a slow machine makes refusals free again
         for _ in range(int(FREE_REFUSALS * BURST_S) + 4):
             began = time.monotonic()
             said = refused(lambda: stub.Status(pb.StatusRequest(), timeout=10, metadata=wrong))
             assert said == (grpc.StatusCode.UNAUTHENTICATED, "the token is wrong")
             took.append(time.monotonic() - began)
-        assert took[0] < REFUSAL_DELAY <= max(took)
+        assert min(took) < REFUSAL_DELAY <= max(took)
         assert refused(lambda: stub.Status(pb.StatusRequest(), timeout=10))[1] == "a token is needed"
         stub.Status(pb.StatusRequest(), timeout=10, metadata=right)
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]

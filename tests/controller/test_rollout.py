@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -100,14 +101,17 @@ def test_a_step_that_takes_for_ever_fails_the_job_by_the_name_of_its_switch(
 def test_time_in_which_the_controller_stands_still_is_not_the_switchs(
     running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
-    monkeypatch.setattr(rollout_module, "STEP_TIMEOUT", 0.5)
-    monkeypatch.setattr(clock, "LONGEST_GAP", 0.3)
-    monkeypatch.setattr(clock, "LONGEST_WAIT", 0.1)
+    monkeypatch.setattr(rollout_module, "STEP_TIMEOUT", 20.0)
+    monkeypatch.setattr(clock, "LONGEST_WAIT", 0.02)
+    stood_still = 0.0
+    later = functools.partial(clock.Clock, lambda: time.monotonic() + stood_still)
+    monkeypatch.setattr(clock, "Clock", later)
     done = getattr(running.switch, what)
 
     async def stand_still(*arguments: object) -> None:
-        time.sleep(0.7)
-        await asyncio.sleep(0.1)
+        nonlocal stood_still
+        stood_still += 60.0
+        await asyncio.sleep(0.1)  # in which its time is looked at
         await done(*arguments)
 
     monkeypatch.setattr(running.switch, what, stand_still)

@@ -32,7 +32,7 @@ from p4reduce_controller.switches.pools import SlotRange
 from tests.support.controller.bench import SWITCH, Bench, host
 from tests.support.controller.proxy import Proxy
 from tests.support.controller.ranks import DEADLINE, Rank, hello_packet, ready
-from tests.support.controller.running import Loop, Starter
+from tests.support.controller.running import Loop, Starter, advance
 from tests.support.dataplane.targets import PORTS, Target
 from tests.support.waiting import wait_until
 
@@ -159,7 +159,7 @@ def test_a_killed_worker_is_told_of_soon_by_both_ways(either_bench: Bench) -> No
             assert abort.keys[0] == 1
             assert abort.seq << 32 | abort.fingerprint == assigned[0].abort_secret != 0
         wait_until(lambda: all(rank.aborted_at for rank in ranks), "the abort")
-        assert time.monotonic() - killed < 5
+        assert time.monotonic() - killed < 20  # leases are longer
     assert "rank 2 was lost" in str(ranks[0].session.aborted)
     wait_until(lambda: bench.look().switches[0].slots_used == 0, "the slots to be freed")
     before = bench.loop.run(bench.switch.outcomes())["not_admitted"]
@@ -169,12 +169,15 @@ def test_a_killed_worker_is_told_of_soon_by_both_ways(either_bench: Bench) -> No
 
 def test_a_deaf_switch_is_said_to_be_so(bench: Bench) -> None:
     bench.loop.run(bench.switch.set_loss(2, "in", 1.0))
-    ranks = [bench.rank(rank, 2, timeout=1.5) for rank in range(2)]
+    ranks = [bench.rank(rank, 2, timeout=30.0) for rank in range(2)]
+    places = lambda: [place for job in bench.look().jobs for one in job.members for place in one.places]  # noqa: E731
+    wait_until(lambda: all(rank.assigned for rank in ranks) and places(), "the switch to hear rank 0")
+    wait_until(lambda: bench.loop.run(bench.switch.losses())[2, "in"], "a HELLO to be lost")
+    advance(bench.loop, bench.controller, 30.0)
     for rank in ranks:
         error = rank.outcome()
         assert isinstance(error, JoinError)
         assert "rank 1 joined, but no HELLO from there reached the switch at 10.0.0.254:31314" in str(error)
-    assert bench.loop.run(bench.switch.losses())[2, "in"] > 0
     status = bench.look()
     assert [(loss.port, loss.rate) for loss in status.switches[0].losses if loss.rate] == [(2, 1.0)]
     bench.loop.run(bench.switch.set_loss(2, "in", 0.5))
@@ -433,9 +436,9 @@ def test_jobs_whose_entries_are_gone_after_a_break_are_aborted(proxy: Proxy, sta
 
 def test_no_switch_in_time(loop: Loop, proxy: Proxy) -> None:
     proxy.cut()
-    context = running(load(None, {"switch": proxy.address, "listen": "127.0.0.1:0"}), 0.5)
+    context = running(load(None, {"switch": proxy.address, "listen": "127.0.0.1:0"}), 1.5)
     with pytest.raises(
-        SwitchUnavailable, match=rf"no switch after 0\.5 s: switch at {proxy.address}: connecting failed"
+        SwitchUnavailable, match=rf"no switch after 1\.5 s: switch at {proxy.address}: connecting failed"
     ):
         loop.run(context.__aenter__())
 

@@ -26,7 +26,8 @@ from tests.support.loopbacks import bound
 
 @pytest.fixture
 def site(running: Running, tmp_path: Path) -> Iterator[Site]:
-    door = Peers(Rates(), Pace(), TOKEN, Audit(tmp_path / "audit.jsonl"))
+    """Yield a page for which no time passes, or else a slow machine would make refusals free again."""
+    door = Peers(Rates(), Pace(lambda: 0.0), TOKEN, Audit(tmp_path / "audit.jsonl"))
     with Site(running, door, page="127.0.0.1:0", metrics="127.0.0.1:0") as site:
         yield site
 
@@ -81,15 +82,18 @@ def test_wrong_tokens_are_written_down_and_soon_told_late(site: Site, tmp_path: 
         began = time.monotonic()
         assert site.get("/api/status", wrong)[0] == 401
         took.append(time.monotonic() - began)
-    assert took[0] < REFUSAL_DELAY <= max(took)
+    assert min(took) < REFUSAL_DELAY <= max(took)
     text = (tmp_path / "audit.jsonl").read_text()
     assert "secret" not in text
     last = json.loads(text.splitlines()[-1])
     assert (last["who"], last["what"], last["outcome"]) == ("", "page /api/status", "the token is wrong")
     assert last["peer"].startswith("ipv4:127.0.0.1:")
-    began = time.monotonic()
-    assert site.get("/metrics", BEARER)[0] == 200
-    assert time.monotonic() - began < REFUSAL_DELAY
+    took = []
+    for _ in range(5):
+        began = time.monotonic()
+        assert site.get("/metrics", BEARER)[0] == 200
+        took.append(time.monotonic() - began)
+    assert min(took) < REFUSAL_DELAY
 
 
 def test_the_status_tells_jobs_ranks_and_switches(site: Site) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -202,6 +203,20 @@ class Running:
             rank.outcome()
         self.loop.run(self.controller.close())
         self.release()
+
+
+def advance(loop: Loop, controller: Controller, seconds: float) -> None:
+    """Set the controller's clock forward, so that what is due within so many seconds is due now."""
+
+    def work() -> None:
+        controller.clock._stood_still -= seconds
+
+    loop.call(work)
+
+
+def stand_still(loop: Loop, controller: Controller, seconds: float) -> None:
+    """Let the controller see what it would see if its process had been stopped for so many seconds."""
+    loop.call(setattr, controller.clock, "_monotonic", lambda: time.monotonic() + seconds)
 
 
 class Starter:
