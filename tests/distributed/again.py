@@ -10,6 +10,7 @@ import ctypes
 import gc
 import os
 import sys
+import time
 import weakref
 from datetime import timedelta
 
@@ -38,8 +39,16 @@ def entries(folder: str) -> int:
     return len(os.listdir(f"/proc/self/{folder}"))
 
 
+def settle(most: dict[str, int]) -> None:
+    """Wait until threads and descriptors of the group that is gone have ended, down to about these numbers."""
+    deadline = time.monotonic() + 10
+    while any(entries(folder) > count + 2 for folder, count in most.items()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def main() -> None:
     gc.disable()
+    most = {}
     for turn in range(int(sys.argv[1])):
         dist.init_process_group("p4reduce", timeout=timedelta(seconds=20))
         group = weakref.ref(dist.group.WORLD)
@@ -50,6 +59,9 @@ def main() -> None:
         except dist.DistBackendError as caught:
             error = str(caught)
         dist.destroy_process_group()
+        settle(most)
+        if turn == 3:
+            most = {folder: entries(folder) for folder in ("task", "fd")}
         say(
             {
                 "rank": rank,
