@@ -45,9 +45,9 @@ def test_who_waits_is_told_by_no_thread(pair: list[Communicator], monkeypatch: p
     monkeypatch.setattr(NativeEngine, "_complete", noted)
     # One wait in C: between two of them nobody waits for a moment, and a thread may tell.
     monkeypatch.setattr("p4reduce.fastpath.engine._SLICE_S", 30.0)
-    for _ in range(10):  # on a busy machine, the other rank may come before this one waits
+    for size in range(16, 26):  # on a busy machine, the other rank may come before this one waits
         told.clear()
-        ours, theirs = np.ones(16, np.float32), np.ones(16, np.float32)
+        ours, theirs = np.ones(size, np.float32), np.ones(size, np.float32)  # unlike those before, or nobody is told
         late = threading.Timer(0.5, pair[1].allreduce, [theirs])
         late.start()
         if call == "allreduce":
