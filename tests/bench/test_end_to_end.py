@@ -32,7 +32,8 @@ def bench(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("target", ["native", pytest.param("sim", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["native", "sim"])
 def test_sums_are_right_beside_gloo(tmp_path: Path, target: str) -> None:
     plot = tmp_path / "made" / "plot.png"
     rows = bench(tmp_path, *SMALL, "--target", target, "--systems", "p4reduce,gloo,gloo-sparse", "--plot", str(plot),

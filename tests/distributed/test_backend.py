@@ -68,6 +68,7 @@ def test_waiting_holds_up_nothing_else(native_stack: Stack) -> None:
     assert passed(events) == [names(CHECKS)] * RANKS
 
 
+@pytest.mark.slow
 def test_groups_that_find_no_slots_go_through_gloo(native_stack: Stack) -> None:
     events = torchrun("exhausted", controller=native_stack.controller)
     assert sorted(event["rank"] for event in events) == list(range(RANKS))
