@@ -7,6 +7,7 @@ import contextlib
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -46,29 +47,20 @@ def bond(mode: str) -> Callable[[], None]:
     return make
 
 
-def equal_paths() -> None:
+def equal_paths(host: str = "10.0.0.1", switch: str = SWITCH) -> None:
     """Route over both links. Each of the host's sockets keeps to one of them while both are up."""
-    of_kernel = Path("/proc/sys/net/ipv4")
-    (of_kernel / "fib_multipath_hash_policy").write_text("1")  # UDP ports count, too
-    for link in ("all", *LINKS):
-        (of_kernel / "conf" / link / "ignore_routes_with_linkdown").write_text("1")
-        (of_kernel / "conf" / link / "rp_filter").write_text("0")
-    ip("address", "add", "10.0.0.1/32", "dev", "lo")
-    ways = [word for link in LINKS for word in ("nexthop", "dev", link)]
-    ip("route", "add", SWITCH, "src", "10.0.0.1", *ways)
-
-
-def equal_paths_ipv6() -> None:
-    """Route over both links. Each of the host's sockets keeps to one of them while both are up."""
-    of_kernel = Path("/proc/sys/net/ipv6")
+    of_kernel = Path("/proc/sys/net", "ipv6" if is_ipv6(host) else "ipv4")
     (of_kernel / "fib_multipath_hash_policy").write_text("1")  # UDP ports count, too
     for number, link in enumerate(LINKS, 1):
-        with_ipv6(link, f"fd00:{number}::1")
+        if is_ipv6(host):
+            with_ipv6(link, f"fd00:{number}::1")
+    for link in ("all", *LINKS):
         (of_kernel / "conf" / link / "ignore_routes_with_linkdown").write_text("1")
-    (of_kernel / "conf/all/ignore_routes_with_linkdown").write_text("1")
-    ip("address", "add", "fd00::1/128", "dev", "lo")
-    ways = [word for link in LINKS for word in ("nexthop", "via", SWITCH_IPV6, "dev", link, "onlink")]
-    ip("-6", "route", "add", SWITCH_IPV6, "src", "fd00::1", *ways)
+        if not is_ipv6(host):
+            (of_kernel / "conf" / link / "rp_filter").write_text("0")
+    ip("address", "add", host, "dev", "lo")
+    ways = [word for link in LINKS for word in ("nexthop", "via", switch, "dev", link, "onlink")]
+    ip("route", "add", switch, "src", host, *ways)
 
 
 BONDS = {"balance-xor": bond("balance-xor"), "active-backup": bond("active-backup"), "equal paths": equal_paths}
@@ -158,7 +150,7 @@ def test_ranks_take_the_other_path_when_the_switchs_end_goes_down(
     a neighbour that has not answered while its path was down counts as unreachable.
     """
     monkeypatch.setenv("P4REDUCE_BACKEND", backend)
-    with two_hosts("native", equal_paths_ipv6, SWITCH_IPV6) as (stack, bonded, plain):
+    with two_hosts("native", partial(equal_paths, "fd00::1", SWITCH_IPV6), SWITCH_IPV6) as (stack, bonded, plain):
         mac = stack.status()["switches"][0]["mac"]
         with bonded.entered():
             for link in LINKS:

@@ -83,8 +83,8 @@ class Engine(ABC):
     which round is next. The thread goes on until `close`, since other ranks may need this rank's packets to fail, too.
     """
 
-    _thread: threading.Thread
     _transport: Transport | SharedTransport
+    _thread: threading.Thread
     """The thread that calls `on_end`."""
 
     def __init__(self, name: str) -> None:
