@@ -146,8 +146,7 @@ def test_ranks_take_the_other_path_when_the_switchs_end_goes_down(
 ) -> None:
     """The host's own interface stays up, so the kernel lets a connected IPv6 socket keep to its route.
 
-    The host has permanent neighbour entries. Otherwise the kernel may prefer the path that is down for a minute, since
-    a neighbour that has not answered while its path was down counts as unreachable.
+    The host has permanent neighbour entries, so that the result does not depend on neighbour discovery.
     """
     monkeypatch.setenv("P4REDUCE_BACKEND", backend)
     with two_hosts("native", partial(equal_paths, "fd00::1", SWITCH_IPV6), SWITCH_IPV6) as (stack, bonded, plain):
